@@ -1,0 +1,1 @@
+install(FILES include/lever.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
