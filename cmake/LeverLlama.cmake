@@ -1,4 +1,4 @@
-# lever_llama: ggml and libllama, with their headers.
+# lever_llama: ggml and libllama, with their headers. Who links it sets LINKER_LANGUAGE CXX, for the C++ library.
 #
 # LEVER_LLAMA says where they come from:
 #   a folder   an installation (include/llama.h, lib/libllama.a), or a source tree of llama.cpp, which is built
@@ -58,10 +58,9 @@ foreach(part llama ggml ggml-cpu ggml-base) # in the order of linking
                             "source tree with -DLEVER_LLAMA=<folder>, or let -DLEVER_LLAMA=BUNDLED fetch the source.")
     endif()
     add_library(lever_lib_${part} UNKNOWN IMPORTED)
-    set_target_properties(lever_lib_${part} PROPERTIES IMPORTED_LOCATION ${LEVER_LIB_${part}}
-        IMPORTED_LINK_INTERFACE_LANGUAGES CXX) # who links it, links with the C++ compiler
-    target_link_libraries(lever_llama INTERFACE $<BUILD_INTERFACE:lever_lib_${part}>)
+    set_target_properties(lever_lib_${part} PROPERTIES IMPORTED_LOCATION ${LEVER_LIB_${part}})
+    target_link_libraries(lever_llama INTERFACE lever_lib_${part})
     list(APPEND LEVER_LLAMA_ARCHIVES ${LEVER_LIB_${part}})
 endforeach()
-target_include_directories(lever_llama SYSTEM INTERFACE $<BUILD_INTERFACE:${LEVER_LLAMA_INCLUDE}>)
+target_include_directories(lever_llama SYSTEM INTERFACE ${LEVER_LLAMA_INCLUDE})
 message(STATUS "ggml and libllama: ${LEVER_LIB_llama}")
