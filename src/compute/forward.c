@@ -1,0 +1,315 @@
+/* forward.c - opening a forward pass: sizes, memory, threads; and the head. The layers are in layer.c.
+ *
+ * All activations live in one area whose parts are carved out once. Rows of a pass that are more than batch_rows go in
+ * turns: their residual streams stay (x), everything else is reused turn by turn. */
+#include "compute/forward.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "compute/forward_state.h"
+
+enum {
+    NODES_MAX = 480,
+    RECORDS_BYTES = 256 << 10,
+    PIPELINE_POLL = 50, /* threads spin between graphs of a resident model */
+};
+
+static size_t max_size(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+static size_t round_up(size_t bytes) {
+    return (bytes + 63) / 64 * 64;
+}
+
+/* --- Sizes ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    size_t x, normed, q, k, v, attended, gate, up, mixed, rounded[2], positions, paths, scratch, embedding_row;
+    size_t scratch_stride;
+    size_t total;
+    size_t work_bytes;
+} workspace_sizes;
+
+static bool uses_format(const lv_model *model, lv_activation_format format, bool *uses_ggml) {
+    bool used = false;
+    for (uint32_t l = 0; l < model->hparams.layers_count; l++) {
+        const lv_layer *layer = &model->layers[l];
+        const lv_tensor *const matrices[] = {layer->attn_q,   layer->attn_k, layer->attn_v,   layer->attn_output,
+                                             layer->ffn_gate, layer->ffn_up, layer->ffn_down, model->output};
+        for (size_t i = 0; i < sizeof(matrices) / sizeof(matrices[0]); i++) {
+            const unsigned formats = lv_linear_formats(matrices[i]);
+            if (formats == 0) *uses_ggml = true;
+            if (formats & (1u << format)) used = true;
+        }
+    }
+    return used;
+}
+
+static workspace_sizes sizes_of(const lv_model *model, uint32_t rows_max, uint32_t batch_rows, uint32_t logits_rows,
+                                uint32_t threads) {
+    const lv_hparams *h = &model->hparams;
+    const size_t batch = max_size(batch_rows, logits_rows);
+    const size_t heads = (size_t)h->heads_count * h->head_dim, kv = (size_t)h->kv_heads_count * h->head_dim;
+    const size_t widest = max_size(max_size(h->embedding, heads), h->feed_forward);
+    bool uses_ggml = false;
+    workspace_sizes s = {0};
+    s.x = round_up(sizeof(float) * rows_max * h->embedding);
+    s.normed = s.mixed = round_up(sizeof(float) * batch * h->embedding);
+    s.q = s.attended = round_up(sizeof(float) * batch * heads);
+    s.k = s.v = round_up(sizeof(float) * batch * kv);
+    s.gate = s.up = round_up(sizeof(float) * batch * h->feed_forward);
+    for (int format = 0; format < 2; format++) {
+        if (!uses_format(model, (lv_activation_format)format, &uses_ggml)) continue;
+        const size_t group = format == LV_ACTIVATION_32 ? 32 : 256;
+        s.rounded[format] =
+            batch * lv_activation_row_bytes((lv_activation_format)format, (widest + group - 1) / group * group);
+    }
+    s.positions = round_up(sizeof(int32_t) * rows_max);
+    s.paths = round_up(sizeof(lv_path) * rows_max);
+    s.embedding_row = round_up(LV_TILE_ROWS * (size_t)model->token_embd->row_bytes);
+    s.scratch_stride = round_up(max_size(lv_kernel_scratch_bytes(widest), lv_attention_scratch_bytes()));
+    s.scratch = threads * s.scratch_stride;
+    s.total = s.x + s.normed + s.q + s.k + s.v + s.attended + s.gate + s.up + s.mixed + s.rounded[0] + s.rounded[1] +
+              s.positions + s.paths + s.scratch + s.embedding_row;
+    /* Rope wants a row of cosines a thread; products of ggml's want rounded activations and room to swap tiles. */
+    s.work_bytes = threads * (size_t)4096 + (64u << 10);
+    if (uses_ggml) s.work_bytes += batch * widest * sizeof(float) + threads * ((size_t)256 << 10);
+    return s;
+}
+
+lv_forward_bytes lv_forward_estimate(const lv_model *model, uint32_t rows_max, uint32_t batch_rows,
+                                     uint32_t logits_rows, uint32_t threads) {
+    const workspace_sizes s = sizes_of(model, rows_max, batch_rows, logits_rows, threads);
+    return (lv_forward_bytes){
+        .workspace_bytes = lv_area_booked_bytes(s.total) + sizeof(lv_forward),
+        .graph_bytes = lv_graph_bytes(NODES_MAX, s.work_bytes, RECORDS_BYTES),
+    };
+}
+
+/* --- Opening and closing ----------------------------------------------------------------------------------------- */
+
+static void *carve(uint8_t **next, size_t bytes) {
+    void *part = bytes ? *next : NULL;
+    *next += bytes;
+    return part;
+}
+
+static void carve_workspace(lv_forward *f, const workspace_sizes *s) {
+    uint8_t *next = f->workspace.data;
+    f->x = carve(&next, s->x);
+    f->normed = carve(&next, s->normed);
+    f->mixed = carve(&next, s->mixed);
+    f->q = carve(&next, s->q);
+    f->k = carve(&next, s->k);
+    f->v = carve(&next, s->v);
+    f->attended = carve(&next, s->attended);
+    f->gate = carve(&next, s->gate);
+    f->up = carve(&next, s->up);
+    f->rounded[0] = carve(&next, s->rounded[0]);
+    f->rounded[1] = carve(&next, s->rounded[1]);
+    f->positions = carve(&next, s->positions);
+    f->paths = carve(&next, s->paths);
+    f->embedding_row = carve(&next, s->embedding_row);
+    f->linear.scratch = carve(&next, s->scratch);
+    f->linear.scratch_stride = s->scratch_stride;
+    assert(next == f->workspace.data + s->total);
+}
+
+/* Checks each type that ggml computes, with the longest rows it has in this model. */
+static void measure_stable_batches(lv_forward *f) {
+    const lv_weights *weights = f->options.weights;
+    memset(f->stable_batches, 0, sizeof(f->stable_batches));
+    for (uint32_t i = 0; i < weights->items_count; i++) {
+        const lv_tensor *tensor = weights->items[i].tensor;
+        uint8_t *known = &f->stable_batches[tensor->type];
+        if (lv_kernel_supports(tensor->type, tensor->dims[0])) continue;
+        /* One measurement a type: the smallest of its row lengths' results would be the same in all cases seen. */
+        if (*known == 0) {
+            *known = lv_linear_stable_batch(f->graph, (enum ggml_type)tensor->type, (size_t)tensor->dims[0],
+                                            f->options.ledger);
+        }
+    }
+}
+
+lever_status lv_forward_open(lv_forward **out, const lv_forward_options *options, lever_error *error) {
+    *out = NULL;
+    void *memory = NULL;
+    LV_TRY(
+        lv_alloc_checked(&memory, options->ledger, LV_MEM_WORKSPACE, 1, sizeof(lv_forward), "a forward pass", error));
+    lv_forward *f = memory;
+    f->options = *options;
+    f->model = options->weights->model;
+    const workspace_sizes sizes =
+        sizes_of(f->model, options->rows_max, options->batch_rows, options->logits_rows, options->threads);
+    const lv_area_options area = {.huge_pages = false, .touch = true};
+    lever_status status =
+        lv_area_open(&f->workspace, options->ledger, LV_MEM_WORKSPACE, sizes.total, &area, "activations", error);
+    if (status != LEVER_OK) goto failed;
+    const lv_graph_options graph = {
+        .nodes_max = NODES_MAX,
+        .work_bytes = sizes.work_bytes,
+        .records_bytes = RECORDS_BYTES,
+        .threads = options->threads,
+        .poll = options->streams ? 0 : PIPELINE_POLL,
+        .ledger = options->ledger,
+    };
+    status = lv_graph_open(&f->graph, &graph, error);
+    if (status != LEVER_OK) goto failed;
+    carve_workspace(f, &sizes);
+    f->linear.graph = f->graph;
+    f->linear.kernels = options->kernels;
+    f->linear.stable_batches = f->stable_batches;
+    measure_stable_batches(f);
+    *out = f;
+    return LEVER_OK;
+
+failed:
+    lv_forward_close(&f);
+    return status;
+}
+
+void lv_forward_close(lv_forward **out) {
+    if (!out || !*out) return;
+    lv_forward *f = *out;
+    lv_graph_close(&f->graph);
+    lv_area_close(&f->workspace);
+    lv_free(f);
+    *out = NULL;
+}
+
+/* --- Leases and runs --------------------------------------------------------------------------------------------- */
+
+void lv_forward_release_all(lv_forward *f) {
+    for (uint32_t i = 0; i < f->leases_count; i++) lv_store_release(f->options.store, &f->leases[i]);
+    f->leases_count = 0;
+    f->streamed_leases_count = 0;
+}
+
+static bool is_cancelled(const lv_forward *f) {
+    return f->pass.cancel && atomic_load_explicit(f->pass.cancel, memory_order_relaxed);
+}
+
+lever_status lv_forward_flush(lv_forward *f, lever_error *error) {
+    const lever_status status = lv_graph_run(f->graph, error);
+    if (!f->keep_leases) {
+        lv_forward_release_all(f);
+        if (f->options.on_block) f->options.on_block(f->options.user);
+    }
+    if (status != LEVER_OK) return status;
+    if (is_cancelled(f)) return lv_fail(error, LEVER_E_CANCELLED, "cancelled");
+    return LEVER_OK;
+}
+
+static const lv_lease *held_lease(const lv_forward *f, uint32_t block) {
+    for (uint32_t i = f->leases_count; i-- > 0;) {
+        if (f->leases[i].block == block) return &f->leases[i];
+    }
+    return NULL;
+}
+
+static const lv_lease *hold(lv_forward *f, const lv_lease *lease) {
+    f->leases[f->leases_count] = *lease;
+    if (lease->slot != UINT32_MAX) f->streamed_leases_count++;
+    return &f->leases[f->leases_count++];
+}
+
+const lv_lease *lv_forward_try_block(lv_forward *f, uint32_t block) {
+    const lv_lease *held = held_lease(f, block);
+    if (held) return held;
+    if (f->leases_count == LV_FORWARD_LEASES_MAX) return NULL;
+    if (f->streamed_leases_count >= f->options.leases_max && !f->keep_leases) return NULL;
+    lv_lease lease;
+    if (!lv_store_try_acquire(f->options.store, block, &lease)) return NULL;
+    return hold(f, &lease);
+}
+
+lever_status lv_forward_wait_block(lv_forward *f, uint32_t block, const lv_lease **out, lever_error *error) {
+    *out = held_lease(f, block);
+    if (*out) return LEVER_OK;
+    assert(f->leases_count < LV_FORWARD_LEASES_MAX);
+    lv_lease lease;
+    LV_TRY(lv_store_acquire(f->options.store, block, f->pass.cancel, &lease, error));
+    *out = hold(f, &lease);
+    return LEVER_OK;
+}
+
+/* --- A pass ------------------------------------------------------------------------------------------------------ */
+
+static lever_status look_up_embedding(lv_forward *f, int32_t token, float *out, lever_error *error) {
+    const lv_tensor *table = f->model->token_embd;
+    if (token < 0 || (uint64_t)token >= table->rows_count) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "token %d is not in the vocabulary of %llu tokens", token,
+                       (unsigned long long)table->rows_count);
+    }
+    const size_t row = (size_t)token;
+    const bool tiles = table->layout == LV_LAYOUT_TILES;
+    const size_t first = tiles ? row / LV_TILE_ROWS * LV_TILE_ROWS : row;
+    LV_TRY(lv_store_read_rows(f->options.store, table, first, tiles ? LV_TILE_ROWS : 1, f->embedding_row, error));
+    lv_row_to_float(table->type, table->layout, f->embedding_row, row - first, f->model->hparams.embedding, out);
+    return LEVER_OK;
+}
+
+lever_status lv_forward_begin(lv_forward *f, const lv_pass *pass, lever_error *error) {
+    assert(pass->rows_count > 0 && pass->rows_count <= f->options.rows_max);
+    assert(f->leases_count == 0);
+    f->pass = *pass;
+    f->keep_leases = false;
+    const size_t width = f->model->hparams.embedding;
+    for (size_t i = 0; i < pass->rows_count; i++) {
+        LV_TRY(look_up_embedding(f, pass->rows[i].token, f->x + i * width, error));
+        f->positions[i] = (int32_t)pass->rows[i].position;
+        f->paths[i] = pass->rows[i].path;
+    }
+    f->counters.passes++;
+    return LEVER_OK;
+}
+
+const float *lv_forward_hidden(const lv_forward *f, size_t row) {
+    return f->x + row * f->model->hparams.embedding;
+}
+
+/* --- The head ---------------------------------------------------------------------------------------------------- */
+
+static lever_status head_turn(lv_forward *f, const uint32_t *rows, size_t rows_count, float *out, lever_error *error) {
+    const lv_weights *weights = f->options.weights;
+    const size_t width = f->model->hparams.embedding;
+    for (size_t i = 0; i < rows_count; i++) {
+        memcpy(f->mixed + i * width, lv_forward_hidden(f, rows[i]), width * sizeof(float));
+    }
+    lv_forward_add_norm(f, f->mixed, f->normed, weights->output_norm, width, rows_count);
+    const lv_forward_linear head = {
+        .item = lv_weights_head_item(weights), .out = out, .out_stride = f->model->hparams.vocabulary};
+    LV_TRY(lv_forward_add_linear(f, f->normed, width, rows_count, &head, 1, error));
+    return lv_forward_flush(f, error);
+}
+
+lever_status lv_forward_logits(lv_forward *f, const uint32_t *rows, size_t rows_count, float *out, lever_error *error) {
+    const uint64_t begin_ns = lv_clock_now_ns(&lv_clock_real);
+    lever_status status = LEVER_OK;
+    for (size_t first = 0; first < rows_count && status == LEVER_OK; first += f->options.logits_rows) {
+        const size_t left = rows_count - first;
+        const size_t count = left < f->options.logits_rows ? left : f->options.logits_rows;
+        status = head_turn(f, rows + first, count, out + first * f->model->hparams.vocabulary, error);
+    }
+    if (status != LEVER_OK) lv_forward_abandon(f);
+    f->counters.head_ns += lv_clock_now_ns(&lv_clock_real) - begin_ns;
+    return status;
+}
+
+void lv_forward_abandon(lv_forward *f) {
+    f->keep_leases = false;
+    lv_forward_release_all(f);
+    lv_graph_begin(f->graph);
+}
+
+void lv_forward_get_counters(const lv_forward *f, lv_forward_counters *counters) {
+    *counters = f->counters;
+    counters->compute_ns = lv_graph_compute_ns(f->graph);
+}
+
+uint8_t lv_forward_stable_batch(const lv_forward *f, int32_t type) {
+    const uint8_t stable = f->stable_batches[type];
+    return stable ? stable : 255;
+}

@@ -1,0 +1,82 @@
+/* forward.h - a pass of a model over a set of rows, one layer after the other, its weights leased block by block.
+ *
+ * A ROW is one node: a token at a position of one session, the slot of that session's cache that its keys and values go
+ * to, and the path of slots that it attends to. Rows of several sessions, and of several branches of a tree, may go in
+ * one pass. The bits of a row's result depend on its path alone (docs/ARITHMETIC.md).
+ *
+ * Owns graphs, threads, activations and the small tensors' use; borrows model, weights and store. One thread at a time
+ * (the engine serialises passes). After a failed or cancelled pass no lease is out, and cache slots of the pass's rows
+ * hold rubbish that nobody refers to. */
+#ifndef LV_COMPUTE_FORWARD_H
+#define LV_COMPUTE_FORWARD_H
+
+#include "compute/attention.h"
+#include "compute/kernels/kernel.h"
+#include "compute/weights.h"
+#include "flash/store.h"
+
+typedef struct lv_forward lv_forward;
+
+typedef struct {
+    const lv_weights *weights;
+    lv_store *store;
+    const lv_kernels *kernels;
+    const lv_attention_isa *attention;
+    uint32_t threads;
+    bool streams;                 /* some blocks are not pinned: threads then sleep while waiting for flash */
+    uint32_t rows_max;            /* rows of one pass */
+    uint32_t batch_rows;          /* rows computed at once, at most rows_max; more rows go in turns, layer by layer */
+    uint32_t logits_rows;         /* rows that the head takes at once */
+    uint32_t leases_max;          /* streamed blocks held at once before computing; at least 1 */
+    void (*on_block)(void *user); /* called between blocks, no lease held; may be NULL */
+    void *user;
+    lv_ledger *ledger;
+} lv_forward_options;
+
+/* The memory that lv_forward_open takes, by category of the ledger. */
+typedef struct {
+    uint64_t workspace_bytes, graph_bytes;
+} lv_forward_bytes;
+lv_forward_bytes lv_forward_estimate(const lv_model *model, uint32_t rows_max, uint32_t batch_rows,
+                                     uint32_t logits_rows, uint32_t threads);
+
+lever_status lv_forward_open(lv_forward **forward, const lv_forward_options *options, lever_error *error);
+void lv_forward_close(lv_forward **forward);
+
+typedef struct {
+    int32_t token;
+    uint32_t position;
+    uint32_t slot;
+    lv_kv *kv;
+    lv_path path; /* ends with `slot` */
+} lv_row;
+
+typedef struct {
+    const lv_row *rows; /* in an order in which every row comes after those of its path */
+    size_t rows_count;
+    const atomic_bool *cancel;  /* may be NULL */
+    lever_progress_fn progress; /* LEVER_STAGE_PREFILL; may be NULL */
+    void *progress_user;
+    uint64_t progress_done, progress_total; /* rows times layers before this pass, and in all */
+} lv_pass;
+
+/* Looks up embeddings, then runs the layers [layer_first, layer_first + layers_count) of the pass begun. */
+lever_status lv_forward_begin(lv_forward *forward, const lv_pass *pass, lever_error *error);
+lever_status lv_forward_layers(lv_forward *forward, uint32_t layer_first, uint32_t layers_count, lever_error *error);
+
+/* The residual stream of row `row` of the pass, as it stands. Borrowed until the next pass. */
+const float *lv_forward_hidden(const lv_forward *forward, size_t row);
+
+/* Logits of some rows after the last layer: out[i * vocabulary] for rows[i]; any count. */
+lever_status lv_forward_logits(lv_forward *forward, const uint32_t *rows, size_t rows_count, float *out,
+                               lever_error *error);
+
+typedef struct {
+    uint64_t compute_ns, head_ns, passes, layer_rows;
+} lv_forward_counters;
+void lv_forward_get_counters(const lv_forward *forward, lv_forward_counters *counters);
+
+/* The largest batch of ggml's product that keeps the bits for a type of this model: 255 for kernels of ours. */
+uint8_t lv_forward_stable_batch(const lv_forward *forward, int32_t type);
+
+#endif

@@ -1,0 +1,66 @@
+/* forward_state.h - what forward.c and layer.c share of a forward pass. Not for others.
+ *
+ * forward.c owns the memory, the leases and the head; layer.c appends the nodes of a layer. */
+#ifndef LV_COMPUTE_FORWARD_STATE_H
+#define LV_COMPUTE_FORWARD_STATE_H
+
+#include "compute/forward.h"
+#include "compute/linear.h"
+
+/* Pinned blocks cost nothing to hold, so that a graph may span many layers of a resident model. */
+enum { LV_FORWARD_LEASES_MAX = 256 };
+
+struct lv_forward {
+    lv_forward_options options;
+    const lv_model *model;
+    lv_graph *graph;
+    lv_linear_context linear;
+    uint8_t stable_batches[GGML_TYPE_COUNT];
+
+    lv_area workspace;
+    float *x;                    /* rows_max x embedding: the residual stream */
+    float *normed, *mixed;       /* batch_rows x embedding */
+    float *q, *k, *v, *attended; /* batch_rows x heads * head_dim, or kv heads */
+    float *gate, *up;            /* batch_rows x feed_forward */
+    uint8_t *rounded[2];         /* by lv_activation_format */
+    int32_t *positions;          /* rows_max */
+    lv_path *paths;              /* rows_max */
+    uint8_t *embedding_row;      /* a tile of rows of the embedding table, as it lies on flash */
+
+    lv_pass pass;
+    lv_lease leases[LV_FORWARD_LEASES_MAX];
+    uint32_t leases_count, streamed_leases_count;
+    bool keep_leases; /* several turns use the same blocks: held until the stage is over */
+    lv_forward_counters counters;
+};
+
+/* Computes what was added and, unless keep_leases, gives all blocks back. Tensors of the graph are gone afterwards. */
+lever_status lv_forward_flush(lv_forward *forward, lever_error *error);
+
+/* The lease of a block if it can be had without waiting and without holding too many; NULL otherwise. */
+const lv_lease *lv_forward_try_block(lv_forward *forward, uint32_t block);
+/* Waits for it. The graph must have been flushed before, so that computing does not wait with reading. */
+lever_status lv_forward_wait_block(lv_forward *forward, uint32_t block, const lv_lease **lease, lever_error *error);
+
+void lv_forward_release_all(lv_forward *forward);
+/* After a failure: no lease, an empty graph. */
+void lv_forward_abandon(lv_forward *forward);
+
+/* Appends out = rms_norm(in) * weight for `rows_count` rows of `width`. */
+void lv_forward_add_norm(lv_forward *forward, float *in, float *out, const float *weight, size_t width,
+                         size_t rows_count);
+
+/* A matrix and where its product goes. */
+typedef struct {
+    uint32_t item;
+    const float *bias; /* may be NULL */
+    float *out;
+    size_t out_stride;
+} lv_forward_linear;
+
+/* Appends the products of some matrices with the same `rows_count` rows of `in`. May flush in between, whenever a block
+ * is not there yet. */
+lever_status lv_forward_add_linear(lv_forward *forward, const float *in, size_t width, size_t rows_count,
+                                   const lv_forward_linear *matrices, size_t matrices_count, lever_error *error);
+
+#endif

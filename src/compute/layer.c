@@ -1,0 +1,306 @@
+/* layer.c - the nodes of one layer: attention, then feed-forward.
+ *
+ * The architectures differ in few places, each guarded by a tensor that is there or not: biases of q, k and v (qwen2),
+ * norms of q and k per head (qwen3), rope factors (Llama 3), and how rope pairs dimensions.
+ *
+ * A stage (attention or feed-forward) is appended node by node. Where a matrix's block has not arrived, what was
+ * appended is computed while the reader goes on, then the block is waited for: so a graph covers what the leased blocks
+ * allow. Tensor objects die with each computation; every helper makes its own over the buffers. A pass of more rows
+ * than batch_rows takes the blocks of a stage once and holds them while it goes through the rows in turns. */
+#include <assert.h>
+#include <stdatomic.h>
+
+#include "compute/forward_state.h"
+
+enum { STAGE_NODES = 48 }; /* a stage appends fewer, products of ggml's aside */
+
+/* --- Small nodes ------------------------------------------------------------------------------------------------- */
+
+void lv_forward_add_norm(lv_forward *f, float *in, float *out, const float *weight, size_t width, size_t rows_count) {
+    lv_graph *graph = f->graph;
+    struct ggml_context *ggml = lv_graph_context(graph);
+    struct ggml_tensor *rows = lv_graph_tensor(graph, GGML_TYPE_F32, (int64_t)width, (int64_t)rows_count, in);
+    struct ggml_tensor *normed = lv_graph_add(graph, ggml_rms_norm(ggml, rows, f->model->hparams.norm_epsilon), out);
+    struct ggml_tensor *scale = lv_graph_tensor(graph, GGML_TYPE_F32, (int64_t)width, 1, weight);
+    lv_graph_add(graph, ggml_mul(ggml, normed, scale), out);
+}
+
+/* x += mixed */
+static void add_residual(lv_forward *f, float *x, size_t rows_count) {
+    const int64_t width = f->model->hparams.embedding;
+    struct ggml_tensor *stream = lv_graph_tensor(f->graph, GGML_TYPE_F32, width, (int64_t)rows_count, x);
+    struct ggml_tensor *mixed = lv_graph_tensor(f->graph, GGML_TYPE_F32, width, (int64_t)rows_count, f->mixed);
+    lv_graph_add(f->graph, ggml_add(lv_graph_context(f->graph), stream, mixed), x);
+}
+
+static void add_rope(lv_forward *f, float *values, uint32_t heads_count, size_t row_first, size_t rows_count) {
+    const lv_hparams *h = &f->model->hparams;
+    const lv_rope *rope = &h->rope;
+    struct ggml_context *ggml = lv_graph_context(f->graph);
+    struct ggml_tensor *heads = ggml_new_tensor_3d(ggml, GGML_TYPE_F32, h->head_dim, heads_count, (int64_t)rows_count);
+    heads->data = values;
+    struct ggml_tensor *positions =
+        lv_graph_tensor(f->graph, GGML_TYPE_I32, (int64_t)rows_count, 1, f->positions + row_first);
+    struct ggml_tensor *factors = NULL;
+    if (f->options.weights->rope_factors) {
+        factors = lv_graph_tensor(f->graph, GGML_TYPE_F32, rope->dims / 2, 1, f->options.weights->rope_factors);
+    }
+    struct ggml_tensor *turned = ggml_rope_ext(
+        ggml, heads, positions, factors, (int)rope->dims, (int)rope->pairing, (int)rope->context_original, rope->base,
+        rope->scale, rope->extrapolation_factor, rope->attention_factor, rope->beta_fast, rope->beta_slow);
+    lv_graph_add(f->graph, turned, values);
+}
+
+/* --- Cache and attention ----------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const lv_row *rows;
+    size_t rows_count, width;
+    uint32_t layer;
+    const float *k, *v;
+} store_record;
+
+static void run_store(struct ggml_tensor *node, int ith, int nth, void *user) {
+    (void)node;
+    const store_record *record = user;
+    const size_t begin = record->rows_count * (size_t)ith / (size_t)nth;
+    const size_t end = record->rows_count * ((size_t)ith + 1) / (size_t)nth;
+    for (size_t i = begin; i < end; i++) {
+        lv_kv_store(record->rows[i].kv, record->layer, record->rows[i].slot, record->k + i * record->width,
+                    record->v + i * record->width);
+    }
+}
+
+typedef struct {
+    lv_attention attention;
+    const lv_attention_isa *isa;
+    uint8_t *scratch;
+    size_t scratch_stride;
+    size_t tasks_count;
+    atomic_size_t next_task;
+} attention_record;
+
+static void run_attention(struct ggml_tensor *node, int ith, int nth, void *user) {
+    (void)node;
+    (void)nth;
+    attention_record *record = user;
+    void *scratch = record->scratch + (size_t)ith * record->scratch_stride;
+    for (;;) {
+        const size_t task = atomic_fetch_add_explicit(&record->next_task, 1, memory_order_relaxed);
+        if (task >= record->tasks_count) return;
+        lv_attention_run(record->isa, &record->attention, task, 1, scratch);
+    }
+}
+
+static void add_attention(lv_forward *f, uint32_t layer, size_t row_first, size_t rows_count) {
+    const lv_hparams *h = &f->model->hparams;
+    store_record *store = lv_graph_record(f->graph, sizeof(*store));
+    *store = (store_record){.rows = f->pass.rows + row_first,
+                            .rows_count = rows_count,
+                            .width = (size_t)h->kv_heads_count * h->head_dim,
+                            .layer = layer,
+                            .k = f->k,
+                            .v = f->v};
+    lv_graph_add_custom(f->graph, run_store, store);
+
+    attention_record *record = lv_graph_record(f->graph, sizeof(*record));
+    const size_t width = (size_t)h->heads_count * h->head_dim;
+    record->attention = (lv_attention){
+        .layer = layer,
+        .heads_count = h->heads_count,
+        .kv_heads_count = h->kv_heads_count,
+        .head_dim = h->head_dim,
+        .tasks_wanted = f->options.threads,
+        .scale = h->attention_scale,
+        .q = f->q,
+        .q_stride = width,
+        .out = f->attended,
+        .out_stride = width,
+        .rows = f->paths + row_first,
+        .rows_count = rows_count,
+    };
+    record->isa = f->options.attention;
+    record->scratch = f->linear.scratch;
+    record->scratch_stride = f->linear.scratch_stride;
+    record->tasks_count = lv_attention_tasks_count(&record->attention);
+    atomic_init(&record->next_task, 0);
+    lv_graph_add_custom(f->graph, run_attention, record);
+}
+
+/* --- Matrices ---------------------------------------------------------------------------------------------------- */
+
+static lv_linear_part part_of(const lv_forward *f, const lv_forward_linear *matrix, const lv_segment *segment,
+                              const lv_lease *lease) {
+    const lv_tensor *tensor = f->options.weights->items[matrix->item].tensor;
+    return (lv_linear_part){
+        .tensor = tensor,
+        .layout = lease->transformed ? LV_LAYOUT_TILES : tensor->layout,
+        .data = lease->data + segment->block_offset,
+        .row_first = (size_t)segment->row_first,
+        .rows_count = (size_t)segment->rows_count,
+        .bias = matrix->bias,
+        .out = matrix->out,
+        .out_stride = matrix->out_stride,
+    };
+}
+
+typedef struct {
+    lv_activations activations;
+    lv_linear_part parts[LV_LINEAR_PARTS_MAX];
+    size_t parts_count;
+} pending_products;
+
+static void add_pending(lv_forward *f, pending_products *pending) {
+    if (pending->parts_count == 0) return;
+    lv_linear_add_products(&f->linear, &pending->activations, pending->parts, pending->parts_count);
+    pending->parts_count = 0;
+}
+
+static lever_status add_segments(lv_forward *f, pending_products *pending, const lv_forward_linear *matrix,
+                                 lever_error *error) {
+    const lv_layout *layout = f->options.weights->layout;
+    const lv_tensor *tensor = f->options.weights->items[matrix->item].tensor;
+    const uint32_t nodes = lv_linear_nodes(tensor, pending->activations.rows_count, f->stable_batches);
+    for (uint32_t s = layout->item_segment_first[matrix->item]; s < layout->item_segment_first[matrix->item + 1]; s++) {
+        const lv_segment *segment = &layout->segments[s];
+        const lv_lease *lease = NULL;
+        if (!lv_graph_is_full(f->graph, nodes + STAGE_NODES)) lease = lv_forward_try_block(f, segment->block);
+        if (!lease) {
+            add_pending(f, pending);
+            LV_TRY(lv_forward_flush(f, error));
+            LV_TRY(lv_forward_wait_block(f, segment->block, &lease, error));
+        }
+        if (pending->parts_count == LV_LINEAR_PARTS_MAX) add_pending(f, pending);
+        pending->parts[pending->parts_count++] = part_of(f, matrix, segment, lease);
+    }
+    return LEVER_OK;
+}
+
+lever_status lv_forward_add_linear(lv_forward *f, const float *in, size_t width, size_t rows_count,
+                                   const lv_forward_linear *matrices, size_t matrices_count, lever_error *error) {
+    pending_products pending = {
+        .activations = {.floats = in,
+                        .elements = width,
+                        .rows_count = rows_count,
+                        .rounded = {f->rounded[0], f->rounded[1]}},
+    };
+    unsigned formats = 0;
+    for (size_t i = 0; i < matrices_count; i++) {
+        formats |= lv_linear_formats(f->options.weights->items[matrices[i].item].tensor);
+    }
+    lv_linear_add_rounding(&f->linear, &pending.activations, formats);
+    for (size_t i = 0; i < matrices_count; i++) LV_TRY(add_segments(f, &pending, &matrices[i], error));
+    add_pending(f, &pending);
+    return LEVER_OK;
+}
+
+/* --- Stages ------------------------------------------------------------------------------------------------------ */
+
+static lever_status attention_turn(lv_forward *f, uint32_t layer, size_t row_first, size_t rows_count,
+                                   lever_error *error) {
+    const lv_hparams *h = &f->model->hparams;
+    const lv_layer_vectors *vectors = &f->options.weights->layers[layer];
+    const size_t width = h->embedding, q_width = (size_t)h->heads_count * h->head_dim;
+    const size_t kv_width = (size_t)h->kv_heads_count * h->head_dim;
+    float *x = f->x + row_first * width;
+
+    lv_forward_add_norm(f, x, f->normed, vectors->attn_norm, width, rows_count);
+    const lv_forward_linear inputs[] = {
+        {lv_weights_item(layer, LV_ROLE_Q), vectors->q_bias, f->q, q_width},
+        {lv_weights_item(layer, LV_ROLE_K), vectors->k_bias, f->k, kv_width},
+        {lv_weights_item(layer, LV_ROLE_V), vectors->v_bias, f->v, kv_width},
+    };
+    LV_TRY(lv_forward_add_linear(f, f->normed, width, rows_count, inputs, 3, error));
+    if (vectors->q_norm) {
+        lv_forward_add_norm(f, f->q, f->q, vectors->q_norm, h->head_dim, rows_count * h->heads_count);
+        lv_forward_add_norm(f, f->k, f->k, vectors->k_norm, h->head_dim, rows_count * h->kv_heads_count);
+    }
+    add_rope(f, f->q, h->heads_count, row_first, rows_count);
+    add_rope(f, f->k, h->kv_heads_count, row_first, rows_count);
+    add_attention(f, layer, row_first, rows_count);
+    const lv_forward_linear output = {lv_weights_item(layer, LV_ROLE_OUTPUT), NULL, f->mixed, width};
+    LV_TRY(lv_forward_add_linear(f, f->attended, q_width, rows_count, &output, 1, error));
+    add_residual(f, x, rows_count);
+    return LEVER_OK;
+}
+
+static lever_status feed_forward_turn(lv_forward *f, uint32_t layer, size_t row_first, size_t rows_count,
+                                      lever_error *error) {
+    const lv_hparams *h = &f->model->hparams;
+    const size_t width = h->embedding, inner = h->feed_forward;
+    float *x = f->x + row_first * width;
+
+    lv_forward_add_norm(f, x, f->normed, f->options.weights->layers[layer].ffn_norm, width, rows_count);
+    const lv_forward_linear inputs[] = {
+        {lv_weights_item(layer, LV_ROLE_GATE), NULL, f->gate, inner},
+        {lv_weights_item(layer, LV_ROLE_UP), NULL, f->up, inner},
+    };
+    LV_TRY(lv_forward_add_linear(f, f->normed, width, rows_count, inputs, 2, error));
+    struct ggml_tensor *gate = lv_graph_tensor(f->graph, GGML_TYPE_F32, (int64_t)inner, (int64_t)rows_count, f->gate);
+    struct ggml_tensor *up = lv_graph_tensor(f->graph, GGML_TYPE_F32, (int64_t)inner, (int64_t)rows_count, f->up);
+    lv_graph_add(f->graph, ggml_swiglu_split(lv_graph_context(f->graph), gate, up), f->gate);
+    const lv_forward_linear output = {lv_weights_item(layer, LV_ROLE_DOWN), NULL, f->mixed, width};
+    LV_TRY(lv_forward_add_linear(f, f->gate, inner, rows_count, &output, 1, error));
+    add_residual(f, x, rows_count);
+    return LEVER_OK;
+}
+
+/* Takes all blocks of a stage, for a pass that goes through them in turns. */
+static lever_status hold_stage(lv_forward *f, uint32_t layer, lv_role role_first, lv_role role_last,
+                               lever_error *error) {
+    const lv_layout *layout = f->options.weights->layout;
+    f->keep_leases = true;
+    for (uint32_t role = role_first; role <= (uint32_t)role_last; role++) {
+        const uint32_t item = lv_weights_item(layer, (lv_role)role);
+        for (uint32_t s = layout->item_segment_first[item]; s < layout->item_segment_first[item + 1]; s++) {
+            const lv_lease *lease;
+            LV_TRY(lv_forward_wait_block(f, layout->segments[s].block, &lease, error));
+        }
+    }
+    return LEVER_OK;
+}
+
+static lever_status run_stage(lv_forward *f, uint32_t layer, bool attention, lever_error *error) {
+    const size_t rows_count = f->pass.rows_count, batch = f->options.batch_rows;
+    const bool turns = rows_count > batch;
+    if (turns) {
+        LV_TRY(attention ? hold_stage(f, layer, LV_ROLE_Q, LV_ROLE_OUTPUT, error)
+                         : hold_stage(f, layer, LV_ROLE_GATE, LV_ROLE_DOWN, error));
+    }
+    for (size_t first = 0; first < rows_count; first += batch) {
+        const size_t left = rows_count - first;
+        const size_t count = left < batch ? left : batch;
+        if (lv_graph_is_full(f->graph, STAGE_NODES)) LV_TRY(lv_forward_flush(f, error));
+        LV_TRY(attention ? attention_turn(f, layer, first, count, error)
+                         : feed_forward_turn(f, layer, first, count, error));
+        if (turns) LV_TRY(lv_forward_flush(f, error));
+    }
+    if (turns) {
+        f->keep_leases = false;
+        lv_forward_release_all(f);
+        if (f->options.on_block) f->options.on_block(f->options.user);
+    }
+    return LEVER_OK;
+}
+
+static void report_progress(const lv_forward *f, uint32_t layers_done) {
+    if (!f->pass.progress) return;
+    f->pass.progress(f->pass.progress_user, LEVER_STAGE_PREFILL,
+                     f->pass.progress_done + (uint64_t)layers_done * f->pass.rows_count, f->pass.progress_total);
+}
+
+lever_status lv_forward_layers(lv_forward *f, uint32_t layer_first, uint32_t layers_count, lever_error *error) {
+    assert(layer_first + layers_count <= f->model->hparams.layers_count);
+    lever_status status = LEVER_OK;
+    for (uint32_t l = layer_first; l < layer_first + layers_count && status == LEVER_OK; l++) {
+        status = run_stage(f, l, true, error);
+        if (status == LEVER_OK) status = run_stage(f, l, false, error);
+        if (status == LEVER_OK) {
+            f->counters.layer_rows += f->pass.rows_count;
+            report_progress(f, l + 1);
+        }
+    }
+    if (status == LEVER_OK) status = lv_forward_flush(f, error);
+    if (status != LEVER_OK) lv_forward_abandon(f);
+    return status;
+}
