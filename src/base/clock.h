@@ -5,6 +5,7 @@
 #ifndef LV_BASE_CLOCK_H
 #define LV_BASE_CLOCK_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct lv_clock {

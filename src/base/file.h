@@ -3,7 +3,8 @@
  * Owns one or two descriptors. Reads use O_DIRECT where the system allows it; where it refuses, at opening or at the
  * first read (EINVAL), reading goes on buffered, dropping its pages behind it, with one warning through the log. Short
  * reads and EINTR are continued. Any number of threads may read one file at once. A file that changed since it was
- * opened (size, modification time or inode) is reported, not read. Reads reach the system only through os_file.h. */
+ * opened (size or modification time; a path that names another file now does no harm) is reported, not read. Reads
+ * reach the system only through os_file.h. */
 #ifndef LV_BASE_FILE_H
 #define LV_BASE_FILE_H
 
@@ -20,7 +21,8 @@ typedef struct {
     lv_ledger *ledger; /* may be NULL */
 } lv_file_options;
 
-/* Only regular files: a folder, FIFO or device is refused at once, without blocking. */
+/* Only regular files: a folder, FIFO or device is refused at once, without blocking. A path that names no file that can
+ * be opened is LEVER_E_FORMAT; a system that fails (EIO, too many open files) is LEVER_E_IO. */
 lever_status lv_file_open(lv_file **file, const char *path, const lv_file_options *options, lever_error *error);
 void lv_file_close(lv_file **file);
 

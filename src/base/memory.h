@@ -39,7 +39,7 @@ typedef struct {
     bool touch;      /* fault everything in now */
 } lv_area_options;
 
-/* Books `bytes` rounded up to 4 KiB. On failure `area` is left closed. */
+/* Books `bytes` rounded up to whole pages of at least 4 KiB. On failure `area` is left closed. */
 lever_status lv_area_open(lv_area *area, lv_ledger *ledger, lv_category category, size_t bytes,
                           const lv_area_options *options, const char *what, lever_error *error);
 void lv_area_close(lv_area *area); /* a closed or zeroed area is accepted */

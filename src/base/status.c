@@ -8,7 +8,8 @@
 const char *lever_status_text(lever_status status) {
     switch (status) {
 #define STATUS_CASE(name, number, text) \
-    case name: return text;
+    case name:                          \
+        return text;
         LEVER_STATUS_LIST(STATUS_CASE)
 #undef STATUS_CASE
     }

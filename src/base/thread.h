@@ -21,8 +21,8 @@ lever_status lv_thread_start(lv_thread *thread, lv_ledger *ledger, void *(*run)(
                              lever_error *error);
 void lv_thread_join(lv_thread *thread); /* a thread that was never started is accepted */
 
-/* Processors that this process may use, of the fastest kind where the machine has several kinds: cores whose maximum
- * frequency (or capacity) is the highest. `sysfs_root` is "/sys" except in tests. At least 1; falls back on sysconf. */
+/* Processors that this process may use, of the fast kind where the machine has several kinds: cores whose capacity (or
+ * maximum frequency) is at least three quarters of the highest. `sysfs_root` is "/sys" except in tests. At least 1. */
 uint32_t lv_cpu_fast_count(const char *sysfs_root);
 
 #endif
