@@ -10,11 +10,13 @@
 #include "base/memory.h"
 
 typedef struct {
-    float temperature;
-    int32_t top_k;
-    float top_p, min_p;
-    float repeat_penalty, presence_penalty, frequency_penalty;
-    int32_t penalty_tokens; /* -1: all of the history */
+    float temperature;    /* 0: the likeliest token */
+    int32_t top_k;        /* 0 or -1: off */
+    float top_p;          /* 1: off; 0: the likeliest only */
+    float min_p;          /* 0: off; 1: only what is as likely as the likeliest */
+    float repeat_penalty; /* divides positive and multiplies negative logits of tokens in the history; 1: off */
+    float presence_penalty, frequency_penalty; /* subtracted once, and once per occurrence; 0: off */
+    int32_t penalty_tokens;                    /* how far back the penalties look; -1: all of the history */
     uint64_t seed;
 } lv_sampling;
 
@@ -30,11 +32,12 @@ void lv_sampler_close(lv_sampler **sampler);
 uint64_t lv_sampler_bytes(int32_t vocabulary);
 
 /* The token at absolute position `position`, given the logits of the position before and the `history_count` tokens up
- * to there. Logits that are NaN never win; when none is finite the result is token 0. `logits` is not changed. */
+ * to there. Logits that are NaN or minus infinity never win; when nothing is left the result is token 0. `logits` is
+ * not changed. `sampling` has passed lv_sampling_check. */
 int32_t lv_sampler_pick(lv_sampler *sampler, const lv_sampling *sampling, const float *logits, const int32_t *history,
                         size_t history_count, uint64_t position);
 
-/* The lowest id among the largest logits. */
+/* The lowest id among the largest logits; NaN never wins; 0 when there is nothing but NaN and minus infinity. */
 int32_t lv_argmax(const float *logits, int32_t vocabulary);
 
 #endif
