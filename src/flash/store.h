@@ -23,7 +23,7 @@
 typedef struct lv_store lv_store;
 
 /* Called once for each block that becomes pinned, with its bytes, before it can be leased: rewrites it in place (row
- * layout to tiles). The consumer's thread, or a lane's. */
+ * layout to tiles). The consumer's thread, or a lane's; at opening from several lanes at once, for different blocks. */
 typedef void (*lv_pin_transform_fn)(void *user, uint32_t block, uint8_t *data);
 
 typedef struct {
@@ -33,7 +33,7 @@ typedef struct {
     uint32_t slots_count;    /* 0 only when every block is pinned; else at least 2 */
     uint32_t lanes;
     bool huge_pages;
-    bool verify;                   /* packed files: check each chunk when its block is read the first time */
+    bool verify;                   /* packed files: check each chunk when it is read the first time */
     lv_pin_transform_fn transform; /* may be NULL */
     void *transform_user;
     const lv_clock *clock;
@@ -54,8 +54,9 @@ typedef struct {
 } lv_lease;
 
 /* Waits for the block. Cheapest in the order of use; any other block works (the ring is then refilled from there).
- * `cancel` (may be NULL) ends the wait with LEVER_E_CANCELLED soon after it becomes true and lv_store_cancel_wait was
- * called. */
+ * Leases of streamed blocks take a slot each: at most slots_count at a time (LEVER_E_INTERNAL). `cancel` (may be NULL)
+ * ends the wait with LEVER_E_CANCELLED: at once when lv_store_cancel_wait is called after it became true, else (it was
+ * set in a signal handler) within some hundredths of a second. */
 lever_status lv_store_acquire(lv_store *store, uint32_t block, const atomic_bool *cancel, lv_lease *lease,
                               lever_error *error);
 /* False, without waiting, when the block is not there yet or its reading failed. */
@@ -84,13 +85,13 @@ typedef struct {
 
 void lv_store_get_counters(lv_store *store, lv_store_counters *counters);
 
-/* Reads `bytes` at `offset` of the segment's tensor rows on demand (embedding rows): through the store's files, beside
- * the lanes. */
+/* Reads rows of any tensor on demand (embedding rows), beside the lanes. Of a tensor in tiles: whole tiles, row_first
+ * and rows_count multiples of 16. `rows` takes rows_count * row_bytes. */
 lever_status lv_store_read_rows(lv_store *store, const lv_tensor *tensor, uint64_t row_first, uint64_t rows_count,
                                 void *rows, lever_error *error);
 
 /* The reader alone: streams all unpinned blocks in order for `passes`, releasing each at once; what `doctor` and the
- * benchmark compare decoding with. */
+ * benchmark compare decoding with. 0 when everything is pinned. */
 lever_status lv_store_measure(lv_store *store, uint32_t passes, double *bytes_per_second, lever_error *error);
 
 #endif

@@ -74,14 +74,15 @@ lever_status lv_gguf_write_keys(const lv_gguf *gguf, int descriptor, const char 
 /* Where the keys lie in the first file, for lv_pack to copy: [begin, end), and how many. */
 void lv_gguf_keys_range(const lv_gguf *gguf, uint64_t *begin, uint64_t *end, uint64_t *count);
 
-/* Keys and values of packed files. */
+/* Keys and values of packed files (docs/FORMAT.md). Their data section and every tensor begin at multiples of
+ * LV_PACK_ALIGN, whatever general.alignment says. The checksums cover the chunks of flash/layout.h. */
 #define LV_PACK_MAGIC "LVRP"
 #define LV_PACK_VERSION 1u
 #define LV_PACK_ALIGN 4096u
-#define LV_PACK_KEY_VERSION "lever.pack.version"     /* u32 */
-#define LV_PACK_KEY_LAYOUTS "lever.pack.layouts"     /* array u8: lv_weight_layout of each tensor */
-#define LV_PACK_KEY_CHUNK "lever.pack.chunk_bytes"   /* u32: bytes of the data section that a checksum covers */
-#define LV_PACK_KEY_CHECKSUMS "lever.pack.checksums" /* array u64: XXH3-64 of each chunk */
-#define LV_PACK_KEY_SOURCE "lever.pack.source"       /* text: name, size and type of what was packed */
+#define LV_PACK_KEY_VERSION "lever.pack.version"          /* u32 */
+#define LV_PACK_KEY_SOURCE "lever.pack.source"            /* text: name, size and type of what was packed */
+#define LV_PACK_KEY_LAYOUTS "lever.pack.layouts"          /* array u8: lv_weight_layout of each tensor */
+#define LV_PACK_KEY_CHECKSUMS "lever.pack.checksums"      /* array u64: of each chunk of each tensor, in table order */
+#define LV_PACK_KEY_HEADER_SUM "lever.pack.header_checksum" /* array of one u64; the last key */
 
 #endif
