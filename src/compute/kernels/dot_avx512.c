@@ -1,0 +1,130 @@
+/* Products of Q4_0, Q5_0 and Q8_0 tiles with AVX-512 VNNI.
+ *
+ * One vector holds four neighbouring bytes of 16 rows, an activation row's four bytes are broadcast from memory, and
+ * vpdpbusd multiplies and adds 64 pairs. A group of 32 is eight such steps a column; the weights are unpacked once for
+ * up to COLUMNS_MAX columns, whose sums take turns, which hides the latency of each. */
+#include "compute/kernels/avx512.h"
+
+enum { COLUMNS_MAX = 8 };
+
+/* Group g of column c. */
+LV_INLINE const lv_group_32 *group_at(const uint8_t *activations, size_t stride, size_t c, size_t g) {
+    return (const lv_group_32 *)(const void *)(activations + c * stride) + g;
+}
+
+/* What undoes that weights are taken as unsigned. */
+LV_INLINE int32_t seed_of(lv_kernel_type type, const lv_group_32 *group) {
+    return type == LV_Q4_0 ? group->seed_8 : type == LV_Q5_0 ? group->seed_16 : group->seed_128;
+}
+
+/* Moves bit i of every byte to bit 4 (what else is in the byte is masked off afterwards). */
+LV_INLINE __m512i high_bit_to_4(__m512i bits, size_t i) {
+    switch (i) { /* the counts are literal, because compilers disagree about their type */
+    case 0:
+        return _mm512_slli_epi16(bits, 4);
+    case 1:
+        return _mm512_slli_epi16(bits, 3);
+    case 2:
+        return _mm512_slli_epi16(bits, 2);
+    case 3:
+        return _mm512_slli_epi16(bits, 1);
+    case 4:
+        return bits;
+    case 5:
+        return _mm512_srli_epi16(bits, 1);
+    case 6:
+        return _mm512_srli_epi16(bits, 2);
+    default:
+        return _mm512_srli_epi16(bits, 3);
+    }
+}
+
+/* Elements 4 * i to 4 * i + 3 of the 16 rows of a tile's group. */
+LV_INLINE __m512i weights_of(lv_kernel_type type, const uint8_t *group, size_t i) {
+    if (type == LV_Q8_0) return _mm512_loadu_si512(group + 32 + 64 * i);
+    const uint8_t *quants = group + (type == LV_Q4_0 ? 32 : 96);
+    const __m512i bytes = _mm512_loadu_si512(quants + 64 * (i & 3));
+    const __m512i nibbles = i < 4 ? bytes : _mm512_srli_epi16(bytes, 4);
+    if (type == LV_Q4_0) return _mm512_and_si512(nibbles, _mm512_set1_epi8(15));
+
+    const __m512i bits = _mm512_loadu_si512(group + 32);
+    const __m512i high_bit = _mm512_and_si512(high_bit_to_4(bits, i), _mm512_set1_epi8(16));
+    return _mm512_ternarylogic_epi32(nibbles, _mm512_set1_epi8(15), high_bit, 0xea); /* (a & b) | c */
+}
+
+/* All groups of a chunk for a block of columns; `type` and `columns` are constants once inlined. */
+LV_INLINE void dot_block(lv_kernel_type type, size_t columns, const uint8_t *tile, size_t groups_count,
+                         const uint8_t *activations, size_t stride, float *sums, const uint8_t *ahead,
+                         size_t ahead_step) {
+    const size_t group_bytes = lv_kernel_block_bytes(type) * LV_TILE_ROWS;
+    __m512 total[COLUMNS_MAX];
+    LV_UNROLL
+    for (size_t c = 0; c < columns; c++) total[c] = _mm512_loadu_ps(sums + c * LV_TILE_ROWS);
+
+    for (size_t g = 0; g < groups_count; g++, tile += group_bytes, ahead += ahead_step) {
+        lv_prefetch_avx512(ahead, ahead_step);
+        __m512i dots[COLUMNS_MAX];
+        LV_UNROLL
+        for (size_t c = 0; c < columns; c++)
+            dots[c] = _mm512_set1_epi32(seed_of(type, group_at(activations, stride, c, g)));
+        LV_UNROLL
+        for (size_t i = 0; i < 8; i++) {
+            const __m512i weights = weights_of(type, tile, i);
+            LV_UNROLL
+            for (size_t c = 0; c < columns; c++) {
+                const lv_group_32 *group = group_at(activations, stride, c, g);
+                dots[c] = _mm512_dpbusd_epi32(dots[c], weights, lv_quad_avx512(group->quants, i));
+            }
+        }
+        const __m512 scales = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)tile));
+        LV_UNROLL
+        for (size_t c = 0; c < columns; c++) {
+            const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(group_at(activations, stride, c, g)->scale));
+            total[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[c]), scale, total[c]);
+        }
+    }
+
+    LV_UNROLL
+    for (size_t c = 0; c < columns; c++) _mm512_storeu_ps(sums + c * LV_TILE_ROWS, total[c]);
+}
+
+/* Columns in blocks of even size, at most COLUMNS_MAX. */
+LV_INLINE void dot_type(lv_kernel_type type, const uint8_t *tile, size_t groups_count, const uint8_t *activations,
+                        size_t stride, size_t columns_count, float *sums, const uint8_t *ahead, size_t ahead_bytes) {
+    size_t blocks_left = (columns_count + COLUMNS_MAX - 1) / COLUMNS_MAX;
+    const size_t ahead_step = ahead_bytes / (blocks_left * groups_count);
+#define BLOCK(n)                                                                              \
+    case n:                                                                                   \
+        dot_block(type, n, tile, groups_count, activations, stride, sums, ahead, ahead_step); \
+        break
+    for (; blocks_left > 0; blocks_left--) {
+        const size_t columns = (columns_count + blocks_left - 1) / blocks_left;
+        switch (columns) {
+            BLOCK(1);
+            BLOCK(2);
+            BLOCK(3);
+            BLOCK(4);
+            BLOCK(5);
+            BLOCK(6);
+            BLOCK(7);
+            BLOCK(8);
+        default:
+            __builtin_unreachable();
+        }
+        columns_count -= columns;
+        activations += columns * stride;
+        sums += columns * LV_TILE_ROWS;
+        ahead += ahead_step * groups_count;
+    }
+#undef BLOCK
+}
+
+#define DEFINE_DOT(name, TYPE)                                                                                       \
+    void lv_dot_##name##_avx512(const uint8_t *tile, size_t groups_count, const uint8_t *activations, size_t stride, \
+                                size_t columns_count, float *sums, const uint8_t *ahead, size_t ahead_bytes) {       \
+        dot_type(TYPE, tile, groups_count, activations, stride, columns_count, sums, ahead, ahead_bytes);            \
+    }
+
+DEFINE_DOT(q4_0, LV_Q4_0)
+DEFINE_DOT(q5_0, LV_Q5_0)
+DEFINE_DOT(q8_0, LV_Q8_0)
