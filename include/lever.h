@@ -99,9 +99,9 @@ typedef enum {
 /* `done` of `total` units of the stage. Called from the thread that called into the library. */
 typedef void (*lever_progress_fn)(void *user, lever_stage stage, uint64_t done, uint64_t total);
 
-/* A token of the answer. `text` holds `text_bytes` bytes of whole UTF-8 characters (not terminated) that became certain
- * with this token; it can be empty. `token` is -1 for the last call of an answer when held-back text is flushed. Return
- * false to end the answer after this token. */
+/* A token of the answer; tokens that end an answer are not given out. `text` holds `text_bytes` bytes of whole UTF-8
+ * characters (not terminated) that became certain with this token; it can be empty. `token` is -1 for the last call of
+ * an answer when held-back text is flushed. Return false to end the answer after this token. */
 typedef bool (*lever_token_fn)(void *user, int32_t token, const char *text, size_t text_bytes);
 
 /* --- Engine ------------------------------------------------------------------------------------------------------ */
@@ -302,7 +302,8 @@ typedef struct {
     double prefill_seconds;
     double first_token_seconds; /* from the prompt given to the first token out */
     uint64_t completion_tokens;
-    double decode_seconds;
+    double decode_seconds;    /* from the first token out to the end of the answer */
+    double tokens_per_second; /* tokens after the first, by decode_seconds; 0 when there are none */
     uint64_t cycles;
     uint64_t nodes_drafted, nodes_verified, nodes_padded, nodes_pruned, nodes_accepted;
     uint64_t layer_rows; /* rows times layers computed while decoding */

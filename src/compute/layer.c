@@ -134,7 +134,7 @@ static lv_linear_part part_of(const lv_forward *f, const lv_forward_linear *matr
     const lv_tensor *tensor = f->options.weights->items[matrix->item].tensor;
     return (lv_linear_part){
         .tensor = tensor,
-        .layout = lease->transformed ? LV_LAYOUT_TILES : tensor->layout,
+        .layout = lv_weights_layout_of(tensor, lease->transformed),
         .data = lease->data + segment->block_offset,
         .row_first = (size_t)segment->row_first,
         .rows_count = (size_t)segment->rows_count,

@@ -2,7 +2,10 @@
  * memory, filled in the order in which the pointers are handed out. */
 #include "compute/weights.h"
 
+#include <string.h>
+
 #include "base/memory.h"
+#include "compute/kernels/kernel.h"
 #include "ggml.h"
 
 typedef struct {
@@ -137,6 +140,38 @@ lever_status lv_weights_read_vectors(lv_weights *weights, const lv_gguf *gguf, l
         .gguf = gguf, .ledger = ledger, .next = weights->vectors, .status = LEVER_OK, .error = error};
     visit_vectors(weights->model, weights, read_vector, &reader);
     return reader.status;
+}
+
+/* --- Rows to tiles ----------------------------------------------------------------------------------------------- */
+
+lv_weight_layout lv_weights_layout_of(const lv_tensor *tensor, bool transformed) {
+    if (tensor->layout == LV_LAYOUT_TILES) return LV_LAYOUT_TILES;
+    const bool fits = lv_kernel_supports(tensor->type, tensor->dims[0]) && tensor->rows_count % LV_TILE_ROWS == 0;
+    return transformed && fits ? LV_LAYOUT_TILES : LV_LAYOUT_ROWS;
+}
+
+size_t lv_weights_transform_bytes(const lv_weights *weights) {
+    size_t most = 0;
+    for (uint32_t i = 0; i < weights->items_count; i++) {
+        const size_t bytes = LV_TILE_ROWS * (size_t)weights->items[i].tensor->row_bytes;
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+void lv_weights_transform(const lv_weights *weights, uint32_t block, uint8_t *data, void *scratch) {
+    const lv_block *b = &weights->layout->blocks[block];
+    for (uint32_t s = b->segment_first; s < b->segment_first + b->segments_count; s++) {
+        const lv_segment *segment = &weights->layout->segments[s];
+        const lv_tensor *tensor = weights->items[segment->item].tensor;
+        if (tensor->layout == LV_LAYOUT_TILES || lv_weights_layout_of(tensor, true) == LV_LAYOUT_ROWS) continue;
+        const size_t tile_bytes = LV_TILE_ROWS * (size_t)tensor->row_bytes;
+        uint8_t *tile = data + segment->block_offset;
+        for (uint64_t row = 0; row < segment->rows_count; row += LV_TILE_ROWS, tile += tile_bytes) {
+            lv_tile_pack(tensor->type, (size_t)tensor->dims[0], tile, scratch);
+            memcpy(tile, scratch, tile_bytes);
+        }
+    }
 }
 
 void lv_weights_close(lv_weights **out) {

@@ -46,6 +46,13 @@ lever_status lv_weights_read_vectors(lv_weights *weights, const lv_gguf *gguf, l
 uint64_t lv_weights_vector_bytes(const lv_model *model);
 void lv_weights_close(lv_weights **weights);
 
+/* Rewrites, in place, the matrices of a block that have a kernel from rows to tiles: what pinned blocks are turned into
+ * when they are read. `scratch` holds lv_weights_transform_bytes. */
+void lv_weights_transform(const lv_weights *weights, uint32_t block, uint8_t *data, void *scratch);
+size_t lv_weights_transform_bytes(const lv_weights *weights);
+/* How a matrix lies in a block that was, or was not, transformed. */
+lv_weight_layout lv_weights_layout_of(const lv_tensor *tensor, bool transformed);
+
 static inline uint32_t lv_weights_item(uint32_t layer, lv_role role) {
     return layer * LV_ROLES_COUNT + role;
 }

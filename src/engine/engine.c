@@ -1,0 +1,353 @@
+/* engine.c - opening a model under a budget, and the functions of lever.h about engines, tokens and text.
+ *
+ * The order of opening keeps the process below its budget at every moment: metadata; then the vocabulary, whose
+ * loading peaks above what it keeps; then a plan from what is really in use; only then the large areas. */
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/system.h"
+#include "base/thread.h"
+#include "engine/engine_state.h"
+#include "model/chat.h"
+
+enum { LANES_DEFAULT = 2, LANES_MAX = 16, THREADS_MAX = 64 };
+
+/* Code and library data that the first answer still touches. */
+static const uint64_t program_growth_bytes = (uint64_t)6 << 20;
+
+const char *lever_version(void) {
+    return LEVER_VERSION_TEXT;
+}
+
+const char *lever_status_text(lever_status status) {
+    switch (status) {
+#define STATUS_TEXT(name, number, text) \
+    case name:                          \
+        return text;
+        LEVER_STATUS_LIST(STATUS_TEXT)
+#undef STATUS_TEXT
+    }
+    return "unknown status";
+}
+
+/* --- Options ----------------------------------------------------------------------------------------------------- */
+
+void lever_engine_options_init(lever_engine_options *options) {
+    memset(options, 0, sizeof(*options));
+    options->target_ram_percent = -1;
+    options->sessions_max = 1;
+    options->huge_pages = true;
+    options->verify_checksums = true;
+    options->direct_io = true;
+}
+
+static lever_status check_options(const lever_engine_options *options, lever_error *error) {
+    if (!options) return lv_fail(error, LEVER_E_ARGUMENT, "the engine's options are NULL");
+    if (!options->model_path || !options->model_path[0]) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "no model was given: set model_path to a GGUF or packed file");
+    }
+    if (options->target_ram_percent < -1 || options->target_ram_percent > 100) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "target_ram_percent is %d; give 0 to 100, or -1 for the plan's choice",
+                       options->target_ram_percent);
+    }
+    if (options->ram_unlimited && options->ram_bytes) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "ram_unlimited and ram_bytes exclude each other; set one");
+    }
+    if (options->threads > THREADS_MAX || options->lanes > LANES_MAX) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "%u threads and %u lanes were asked for; the most are %d and %d",
+                       options->threads, options->lanes, THREADS_MAX, LANES_MAX);
+    }
+    if (options->sessions_max == 0 || options->sessions_max > 1024) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "sessions_max is %u; give 1 to 1024", options->sessions_max);
+    }
+    return LEVER_OK;
+}
+
+/* --- Files and plan ---------------------------------------------------------------------------------------------- */
+
+static void close_files(lv_engine_files *files) {
+    lv_weights_close(&files->weights);
+    lv_model_free(&files->model);
+    lv_gguf_close(&files->gguf);
+}
+
+static lever_status open_files(lv_engine_files *files, const lever_engine_options *options, const lv_log *log,
+                               lever_error *error) {
+    const lv_file_options file = {.direct = options->direct_io, .log = log, .ledger = files->ledger};
+    lever_status status = lv_gguf_open(&files->gguf, options->model_path, &file, error);
+    if (status == LEVER_OK) status = lv_model_bind(&files->model, files->gguf, files->ledger, error);
+    if (status == LEVER_OK) {
+        status =
+            lv_weights_open(&files->weights, files->gguf, files->model, LV_BLOCK_BYTES_DEFAULT, files->ledger, error);
+    }
+    if (status != LEVER_OK) close_files(files);
+    return status;
+}
+
+static uint32_t threads_of(const lever_engine_options *options) {
+    if (options->threads) return options->threads;
+    const uint32_t fast = lv_cpu_fast_count("/sys");
+    return fast < THREADS_MAX ? fast : THREADS_MAX;
+}
+
+static uint32_t lanes_of(const lever_engine_options *options) {
+    return options->lanes ? options->lanes : LANES_DEFAULT;
+}
+
+/* What the process took before lever took anything, and what code it has yet to touch. */
+static uint64_t program_bytes(const lv_ledger *ledger, uint64_t rss_at_start) {
+    (void)ledger;
+    return rss_at_start + program_growth_bytes;
+}
+
+static uint64_t rss_now(void) {
+    lv_process_memory memory;
+    lv_process_memory_read("", &memory);
+    return memory.rss_bytes;
+}
+
+static lever_status gather_input(const lever_engine_options *options, const lv_engine_files *files,
+                                 uint64_t rss_at_start, const lv_vocab *vocab, lv_plan_input *input,
+                                 lever_error *error) {
+    uint64_t vocabulary_bound = 0;
+    LV_TRY(lv_vocab_bytes_bound(files->gguf, &vocabulary_bound, error));
+    *input = (lv_plan_input){
+        .model = files->model,
+        .layout = files->weights->layout,
+        .program_bytes = program_bytes(files->ledger, rss_at_start),
+        .vocabulary_bytes = vocab ? lv_ledger_used_by(files->ledger, LV_MEM_VOCABULARY) : vocabulary_bound,
+        .vocabulary_peak_bytes = vocabulary_bound,
+        .metadata_bytes =
+            lv_ledger_used_by(files->ledger, LV_MEM_METADATA) + lv_weights_vector_bytes(files->model) + 4096,
+        .target_ram_percent = options->target_ram_percent,
+        .context_tokens = options->context_tokens,
+        .sessions_max = options->sessions_max,
+        .threads = threads_of(options),
+        .lanes = lanes_of(options),
+        .ring_bytes = options->ring_bytes,
+    };
+    input->budget_bytes = lv_budget_of(options, &input->budget_is_default);
+    return LEVER_OK;
+}
+
+lever_status lever_engine_plan(const lever_engine_options *options, lever_plan *plan, lever_error *error) {
+    lv_error_clear(error);
+    if (!plan) return lv_fail(error, LEVER_E_ARGUMENT, "lever_engine_plan: the plan is NULL");
+    memset(plan, 0, sizeof(*plan));
+    LV_TRY(check_options(options, error));
+    const uint64_t rss_at_start = rss_now();
+    const lv_log log = {options->log, options->log_user};
+    lv_engine_files files = {.ledger = lv_ledger_create(LV_LEDGER_UNLIMITED)};
+    if (!files.ledger) return lv_fail(error, LEVER_E_MEMORY, "the system refused memory for the ledger");
+    lv_plan_input input;
+    lv_plan_choice choice;
+    lever_status status = open_files(&files, options, &log, error);
+    if (status == LEVER_OK) {
+        status = gather_input(options, &files, rss_at_start, NULL, &input, error);
+        if (status == LEVER_OK) {
+            status = lv_plan_choose(&input, &choice, error);
+            *plan = choice.table;
+        }
+        close_files(&files);
+    }
+    lv_ledger_free(files.ledger);
+    return status;
+}
+
+/* --- Opening ----------------------------------------------------------------------------------------------------- */
+
+static void transform_pinned(void *user, uint32_t block, uint8_t *data) {
+    lever_engine *engine = user;
+    pthread_mutex_lock(&engine->transform_lock);
+    lv_weights_transform(engine->weights, block, data, engine->transform_scratch);
+    pthread_mutex_unlock(&engine->transform_lock);
+}
+
+static lever_status open_store(lever_engine *engine, lever_error *error) {
+    const lv_layout *layout = engine->weights->layout;
+    void *memory = NULL;
+    LV_TRY(lv_alloc_checked(&memory, engine->ledger, LV_MEM_METADATA, layout->blocks_count, sizeof(bool),
+                            "the table of pinned blocks", error));
+    engine->pinned = memory;
+    lv_plan_pins(layout, engine->plan.head_pinned, engine->plan.pin_bytes, engine->pinned);
+    const lv_store_options options = {
+        .gguf = engine->gguf,
+        .layout = layout,
+        .pinned = engine->pinned,
+        .slots_count = engine->plan.slots_count,
+        .lanes = engine->lanes,
+        .huge_pages = engine->options.huge_pages,
+        .verify = engine->options.verify_checksums,
+        .transform = transform_pinned,
+        .transform_user = engine,
+        .clock = &lv_clock_real,
+        .log = &engine->log,
+        .ledger = engine->ledger,
+        .progress = engine->options.progress,
+        .progress_user = engine->options.progress_user,
+    };
+    return lv_store_open(&engine->store, &options, error);
+}
+
+static lever_status open_forward(lever_engine *engine, lever_error *error) {
+    const lv_plan_choice *plan = &engine->plan;
+    void *memory = NULL;
+    LV_TRY(lv_alloc_checked(&memory, engine->ledger, LV_MEM_WORKSPACE, plan->rows_max, sizeof(lv_row),
+                            "the rows of a pass", error));
+    engine->rows = memory;
+    const lv_forward_options options = {
+        .weights = engine->weights,
+        .store = engine->store,
+        .kernels = engine->kernels,
+        .attention = lv_attention_isa_best(),
+        .threads = engine->threads,
+        .streams = plan->table.pass_read_bytes > 0,
+        .rows_max = plan->rows_max,
+        .batch_rows = plan->batch_rows,
+        .logits_rows = plan->logits_rows,
+        .leases_max = plan->leases_max,
+        .on_block = lv_budget_on_block,
+        .user = engine,
+        .ledger = engine->ledger,
+    };
+    return lv_forward_open(&engine->forward, &options, error);
+}
+
+/* Books what the program itself takes, makes the plan from what is in use, and puts the limit in force. */
+static lever_status make_plan(lever_engine *engine, const lv_engine_files *files, uint64_t rss_at_start,
+                              lever_error *error) {
+    lv_plan_input input;
+    LV_TRY(gather_input(&engine->options, files, rss_at_start, engine->vocab, &input, error));
+    LV_TRY(lv_plan_choose(&input, &engine->plan, error));
+    lv_ledger_book(engine->ledger, LV_MEM_PROGRAM, input.program_bytes);
+    lv_ledger_book(engine->ledger, LV_MEM_SLACK, lv_plan_slack_bytes());
+    return LEVER_OK;
+}
+
+static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, lever_error *error) {
+    lv_engine_files files = {.ledger = engine->ledger};
+    lever_status status = open_files(&files, &engine->options, &engine->log, error);
+    engine->gguf = files.gguf;
+    engine->model = files.model;
+    engine->weights = files.weights;
+    if (status != LEVER_OK) return status;
+    /* A budget that cannot work is refused before the vocabulary is loaded. */
+    lv_plan_input input;
+    lv_plan_choice choice;
+    LV_TRY(gather_input(&engine->options, &files, rss_at_start, NULL, &input, error));
+    LV_TRY(lv_plan_choose(&input, &choice, error));
+    LV_TRY(lv_ledger_set_limit(engine->ledger, input.budget_bytes, error));
+    LV_TRY(lv_vocab_open(&engine->vocab, engine->gguf, engine->ledger, &engine->log, error));
+    if ((uint32_t)lv_vocab_tokens_count(engine->vocab) > engine->model->hparams.vocabulary) {
+        return lv_fail(error, LEVER_E_FORMAT, "%s: the vocabulary has %d tokens, but the output matrix has %u rows",
+                       engine->options.model_path, lv_vocab_tokens_count(engine->vocab),
+                       engine->model->hparams.vocabulary);
+    }
+    LV_TRY(make_plan(engine, &files, rss_at_start, error));
+    LV_TRY(lv_weights_read_vectors(engine->weights, engine->gguf, engine->ledger, error));
+    void *memory = NULL;
+    LV_TRY(lv_alloc_checked(&memory, engine->ledger, LV_MEM_METADATA, 1, lv_weights_transform_bytes(engine->weights),
+                            "a tile", error));
+    engine->transform_scratch = memory;
+    engine->kernels = lv_kernels_best();
+    LV_TRY(open_store(engine, error));
+    return open_forward(engine, error);
+}
+
+lever_status lever_engine_open(lever_engine **out, const lever_engine_options *options, lever_error *error) {
+    lv_error_clear(error);
+    if (!out) return lv_fail(error, LEVER_E_ARGUMENT, "lever_engine_open: no place for the engine was given");
+    *out = NULL;
+    LV_TRY(check_options(options, error));
+    const uint64_t begin_ns = lv_clock_now_ns(&lv_clock_real);
+    const uint64_t rss_at_start = rss_now();
+    lv_ledger *ledger = lv_ledger_create(LV_LEDGER_UNLIMITED);
+    if (!ledger) return lv_fail(error, LEVER_E_MEMORY, "the system refused memory for the ledger");
+    lever_engine *engine = lv_alloc(ledger, LV_MEM_METADATA, 1, sizeof(*engine));
+    if (!engine) {
+        lv_ledger_free(ledger);
+        return lv_fail(error, LEVER_E_MEMORY, "the system refused memory for an engine");
+    }
+    engine->ledger = ledger;
+    engine->options = *options;
+    engine->log = (lv_log){options->log, options->log_user};
+    engine->threads = threads_of(options);
+    engine->lanes = lanes_of(options);
+    pthread_mutex_init(&engine->pass_lock, NULL);
+    pthread_mutex_init(&engine->budget_lock, NULL);
+    pthread_mutex_init(&engine->transform_lock, NULL);
+    const lever_status status = open_parts(engine, rss_at_start, error);
+    engine->options.model_path = NULL;
+    if (status != LEVER_OK) {
+        lever_engine_close(&engine);
+        return status;
+    }
+    engine->open_seconds = lv_seconds(lv_clock_now_ns(&lv_clock_real) - begin_ns);
+    *out = engine;
+    return LEVER_OK;
+}
+
+void lever_engine_close(lever_engine **out) {
+    if (!out || !*out) return;
+    lever_engine *engine = *out;
+    lv_ledger *ledger = engine->ledger;
+    lv_forward_close(&engine->forward);
+    lv_free(engine->rows);
+    lv_store_close(&engine->store);
+    lv_free(engine->transform_scratch);
+    lv_free(engine->pinned);
+    lv_vocab_close(&engine->vocab);
+    lv_engine_files files = {.gguf = engine->gguf, .model = engine->model, .weights = engine->weights};
+    close_files(&files);
+    pthread_mutex_destroy(&engine->pass_lock);
+    pthread_mutex_destroy(&engine->budget_lock);
+    pthread_mutex_destroy(&engine->transform_lock);
+    lv_ledger_release(ledger, LV_MEM_SLACK, lv_ledger_used_by(ledger, LV_MEM_SLACK));
+    lv_free(engine);
+    lv_ledger_free(ledger);
+    *out = NULL;
+}
+
+/* --- What an engine is ------------------------------------------------------------------------------------------- */
+
+void lever_engine_get_plan(const lever_engine *engine, lever_plan *plan) {
+    *plan = engine->plan.table;
+}
+
+void lever_engine_get_info(const lever_engine *engine, lever_engine_info *info) {
+    *info = (lever_engine_info){
+        .architecture = engine->model->arch_name,
+        .name = engine->model->name ? engine->model->name : "",
+        .kernels = lv_kernels_name(engine->kernels),
+        .chat_template = lv_vocab_chat_template(engine->vocab),
+        .vocabulary_tokens = lv_vocab_tokens_count(engine->vocab),
+        .context_train_tokens = engine->model->hparams.context_train,
+        .threads = engine->threads,
+        .lanes = engine->lanes,
+        .packed = lv_gguf_is_packed(engine->gguf),
+        .direct_io = lv_file_is_direct(lv_gguf_file(engine->gguf, 0)),
+        .open_seconds = engine->open_seconds,
+    };
+}
+
+/* --- Text and tokens --------------------------------------------------------------------------------------------- */
+
+lever_status lever_tokenize(const lever_engine *engine, const char *text, size_t text_bytes, bool begin, bool control,
+                            int32_t *tokens, size_t capacity, size_t *count, lever_error *error) {
+    lv_error_clear(error);
+    return lv_vocab_tokenize(engine->vocab, text, text_bytes, begin, control, tokens, capacity, count, error);
+}
+
+lever_status lever_chat_tokenize(const lever_engine *engine, const lever_message *messages, size_t messages_count,
+                                 bool answer, int32_t *tokens, size_t capacity, size_t *count, lever_error *error) {
+    lv_error_clear(error);
+    return lv_chat_tokenize(engine->vocab, messages, messages_count, answer, tokens, capacity, count, error);
+}
+
+size_t lever_token_text(const lever_engine *engine, int32_t token, bool control, char *text, size_t capacity) {
+    return lv_vocab_piece(engine->vocab, token, control, text, capacity);
+}
+
+bool lever_token_is_end(const lever_engine *engine, int32_t token) {
+    return lv_vocab_is_end(engine->vocab, token);
+}

@@ -1,0 +1,55 @@
+/* engine_state.h - what engine.c, session.c and budget.c share. Not for others.
+ *
+ * Locks. `pass_lock` is held for one pass over the layers and guards forward, rows and the store's leases.
+ * `budget_lock` guards the budget's numbers and is never held while waiting. Order: pass_lock before budget_lock. */
+#ifndef LV_ENGINE_ENGINE_STATE_H
+#define LV_ENGINE_ENGINE_STATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "engine/plan.h"
+#include "model/vocab.h"
+
+struct lever_engine {
+    lever_engine_options options; /* strings are not kept */
+    lv_log log;
+    lv_ledger *ledger;
+    lv_gguf *gguf;
+    lv_model *model;
+    lv_weights *weights;
+    lv_vocab *vocab;
+    lv_store *store;
+    lv_forward *forward;
+    const lv_kernels *kernels;
+    lv_plan_choice plan;
+    uint32_t threads, lanes;
+    double open_seconds;
+    atomic_uint sessions_count;
+
+    pthread_mutex_t pass_lock;
+    lv_row *rows; /* plan.rows_max: the rows of the pass that is running */
+
+    pthread_mutex_t transform_lock; /* guards transform_scratch: lanes and the consumer turn blocks into tiles */
+    void *transform_scratch;
+
+    pthread_mutex_t budget_lock;
+    bool *pinned;             /* by block: what is to be pinned */
+    uint64_t budget_pending;  /* a lower limit that the ledger could not take yet; 0: none */
+    atomic_bool budget_waits; /* budget_pending != 0, to be seen without the lock */
+};
+
+/* Gathers the sizes of the plan: everything but the budget is read from the file. Used by plan and open. */
+typedef struct {
+    lv_ledger *ledger;
+    lv_gguf *gguf;
+    lv_model *model;
+    lv_weights *weights;
+} lv_engine_files;
+
+/* budget.c: the limit in force for these options, and whether it is the default share. */
+uint64_t lv_budget_of(const lever_engine_options *options, bool *is_default);
+/* Called between blocks of a pass: takes a waiting lower limit into force as soon as the memory is back. */
+void lv_budget_on_block(void *engine);
+
+#endif

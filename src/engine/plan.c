@@ -1,0 +1,353 @@
+/* plan.c - the choice goes from the least that works upwards: first what a conversation needs (context), then what
+ * keeps the disk busy (slots of the ring), then rows of a pass, then the head, then layers.
+ *
+ * Each step takes a share of what is left, so that a small budget is not spent on one thing. The head comes before the
+ * layers only because it is of one piece: a pinned byte saves a read byte of each pass wherever it lies. */
+#include "engine/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "base/thread.h"
+#include "spec/sampler.h"
+
+enum {
+    CONTEXT_DEFAULT = 4096,
+    CONTEXT_LEAST = 512,
+    SLOTS_LEAST = 2,
+    SLOTS_MOST = 8,
+    ROWS_LEAST = 16,
+    LOGITS_ROWS = 8,
+    TREE_SLOTS = 64,
+    STACK_TOUCHED_BYTES = 64 << 10, /* of a thread's stack that ggml starts */
+};
+
+/* What the system's allocator and the rounding to pages add to what is booked. Measured below 4 MiB. */
+static const uint64_t slack_bytes = (uint64_t)6 << 20;
+
+/* How many rows a pass may take, and how many are computed at once: from the best to the least. */
+static const struct {
+    uint32_t rows_max, batch_rows;
+} row_choices[] = {{1024, 128}, {1024, 64}, {512, 64}, {256, 64}, {64, 64}, {32, 32}, {ROWS_LEAST, ROWS_LEAST}};
+
+enum { ROW_CHOICES_COUNT = sizeof(row_choices) / sizeof(row_choices[0]) };
+
+/* One way to spend the memory. */
+typedef struct {
+    uint32_t context_tokens;
+    uint32_t slots_count;
+    uint32_t rows_choice;
+    bool head_pinned;
+} layout_choice;
+
+/* --- Sizes ------------------------------------------------------------------------------------------------------- */
+
+uint64_t lv_plan_slack_bytes(void) {
+    return slack_bytes;
+}
+
+uint32_t lv_plan_cache_slots(uint32_t context_tokens) {
+    return context_tokens + TREE_SLOTS;
+}
+
+static uint64_t cache_bytes(const lv_model *model, uint32_t context_tokens) {
+    const lv_kv_shape shape = {.layers_count = model->hparams.layers_count,
+                               .slots_count = lv_plan_cache_slots(context_tokens),
+                               .kv_heads_count = model->hparams.kv_heads_count,
+                               .head_dim = model->hparams.head_dim};
+    return lv_area_booked_bytes((size_t)lv_kv_bytes(&shape));
+}
+
+static uint64_t logits_bytes(const lv_model *model) {
+    return (uint64_t)model->hparams.vocabulary * sizeof(float) + lv_sampler_bytes((int32_t)model->hparams.vocabulary);
+}
+
+static uint64_t session_table_bytes(uint32_t context_tokens) {
+    return (uint64_t)context_tokens * sizeof(int32_t) + ((uint64_t)96 << 10);
+}
+
+uint64_t lv_plan_session_bytes(const lv_model *model, uint32_t context_tokens) {
+    return cache_bytes(model, context_tokens) + logits_bytes(model) + session_table_bytes(context_tokens);
+}
+
+static uint64_t head_memory_bytes(const lv_layout *layout) {
+    uint64_t bytes = 0;
+    for (uint32_t b = layout->head_block_first; b < layout->blocks_count; b++) {
+        bytes += lv_block_memory_bytes(&layout->blocks[b]);
+    }
+    return bytes;
+}
+
+static uint64_t layers_memory_bytes(const lv_layout *layout) {
+    uint64_t bytes = 0;
+    for (uint32_t b = 0; b < layout->head_block_first; b++) bytes += lv_block_memory_bytes(&layout->blocks[b]);
+    return bytes;
+}
+
+uint64_t lv_plan_pins(const lv_layout *layout, bool head_pinned, uint64_t pin_bytes, bool *pinned) {
+    memset(pinned, 0, layout->blocks_count * sizeof(*pinned));
+    lv_pin_spread(layout, pin_bytes, pinned);
+    uint64_t bytes = 0;
+    for (uint32_t b = layout->head_block_first; b < layout->blocks_count; b++) pinned[b] = head_pinned;
+    for (uint32_t b = 0; b < layout->blocks_count; b++) {
+        if (pinned[b]) bytes += lv_block_memory_bytes(&layout->blocks[b]);
+    }
+    return bytes;
+}
+
+/* The most blocks that one stage of a layer (attention or feed-forward) lies in. */
+static uint32_t stage_blocks_max(const lv_layout *layout) {
+    uint32_t most = 1, run = 0;
+    uint32_t layer = UINT32_MAX, group = UINT32_MAX;
+    for (uint32_t b = 0; b < layout->head_block_first; b++) {
+        const lv_segment *first = &layout->segments[layout->blocks[b].segment_first];
+        const lv_layout_item *item = &layout->items[first->item];
+        run = item->layer == layer && item->group == group ? run + 1 : 1;
+        layer = item->layer;
+        group = item->group;
+        if (run > most) most = run;
+    }
+    return most;
+}
+
+/* --- The table --------------------------------------------------------------------------------------------------- */
+
+static void add_row(lever_plan *table, lv_category category, uint64_t bytes) {
+    if (bytes == 0) return;
+    table->rows[table->rows_count].category = lv_category_name(category);
+    table->rows[table->rows_count++].bytes = bytes;
+    table->total_bytes += bytes;
+}
+
+/* Everything but the layers' pinned blocks. */
+static void fill_table(const lv_plan_input *in, const layout_choice *c, lever_plan *table) {
+    const uint32_t rows_max = row_choices[c->rows_choice].rows_max, batch = row_choices[c->rows_choice].batch_rows;
+    const lv_forward_bytes forward = lv_forward_estimate(in->model, rows_max, batch, LOGITS_ROWS, in->threads);
+    table->rows_count = 0;
+    table->total_bytes = 0;
+    add_row(table, LV_MEM_PROGRAM, in->program_bytes);
+    add_row(table, LV_MEM_VOCABULARY, in->vocabulary_bytes);
+    add_row(table, LV_MEM_METADATA, in->metadata_bytes);
+    add_row(table, LV_MEM_KV, in->sessions_max * cache_bytes(in->model, c->context_tokens));
+    add_row(table, LV_MEM_LOGITS, in->sessions_max * logits_bytes(in->model));
+    add_row(table, LV_MEM_SESSION, in->sessions_max * session_table_bytes(c->context_tokens));
+    add_row(table, LV_MEM_WORKSPACE, forward.workspace_bytes + rows_max * sizeof(lv_row));
+    add_row(table, LV_MEM_GRAPH, forward.graph_bytes);
+    add_row(table, LV_MEM_STACKS, in->lanes * (uint64_t)LV_THREAD_STACK_BYTES + in->threads * STACK_TOUCHED_BYTES);
+    add_row(table, LV_MEM_SLACK, slack_bytes);
+    add_row(table, LV_MEM_RING, c->slots_count * in->layout->slot_bytes);
+    if (c->head_pinned) add_row(table, LV_MEM_HEAD, head_memory_bytes(in->layout));
+}
+
+static uint64_t total_of(const lv_plan_input *in, const layout_choice *c) {
+    lever_plan table;
+    fill_table(in, c, &table);
+    return table.total_bytes;
+}
+
+/* --- The choice -------------------------------------------------------------------------------------------------- */
+
+static uint32_t min_u32(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+static uint64_t min_u64(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+static uint64_t left_after(const lv_plan_input *in, const layout_choice *c) {
+    const uint64_t total = total_of(in, c);
+    return total >= in->budget_bytes ? 0 : in->budget_bytes - total;
+}
+
+/* The largest usual context that takes at most a third of what is left. */
+static void choose_context(const lv_plan_input *in, layout_choice *c) {
+    if (in->context_tokens) return;
+    static const uint32_t sizes[] = {4096, 3072, 2048, 1536, 1024, 768};
+    const uint64_t allowed = left_after(in, c) / 3;
+    const uint64_t now = lv_plan_session_bytes(in->model, c->context_tokens);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        if (sizes[i] > in->model->hparams.context_train || sizes[i] <= c->context_tokens) continue;
+        if (in->sessions_max * (lv_plan_session_bytes(in->model, sizes[i]) - now) <= allowed) {
+            c->context_tokens = sizes[i];
+            return;
+        }
+    }
+}
+
+/* As many slots as hide the unevenness of computing, an eighth of the layers' bytes at most, a quarter of what is left.
+ */
+static void choose_ring(const lv_plan_input *in, layout_choice *c) {
+    const uint64_t slot = in->layout->slot_bytes;
+    if (in->ring_bytes) {
+        const uint64_t wanted = in->ring_bytes / slot;
+        c->slots_count = wanted > SLOTS_LEAST ? (uint32_t)min_u64(wanted, in->layout->blocks_count + 2) : SLOTS_LEAST;
+        return;
+    }
+    const uint64_t allowed = min_u64(in->layout->layer_bytes / 8, left_after(in, c) / 4 + SLOTS_LEAST * slot);
+    uint64_t slots = min_u64(allowed / slot, SLOTS_MOST);
+    if (slots < SLOTS_LEAST) slots = SLOTS_LEAST;
+    c->slots_count = (uint32_t)slots;
+}
+
+/* Rows beyond one batch need the blocks of a stage all at once, and one more for the reader. */
+static void choose_rows(const lv_plan_input *in, layout_choice *c) {
+    const uint32_t stage = stage_blocks_max(in->layout);
+    const uint64_t allowed = left_after(in, c) / 4;
+    const uint64_t now = total_of(in, c);
+    for (uint32_t i = 0; i < ROW_CHOICES_COUNT; i++) {
+        layout_choice tried = *c;
+        tried.rows_choice = i;
+        if (row_choices[i].rows_max > row_choices[i].batch_rows) {
+            if (tried.slots_count < stage + 1) {
+                if (in->ring_bytes) continue;
+                tried.slots_count = stage + 1;
+            }
+        }
+        if (i + 1 < ROW_CHOICES_COUNT && total_of(in, &tried) > now + allowed) continue;
+        *c = tried;
+        return;
+    }
+}
+
+static layout_choice least_choice(const lv_plan_input *in) {
+    layout_choice c = {.context_tokens = in->context_tokens, .slots_count = SLOTS_LEAST};
+    if (!c.context_tokens) c.context_tokens = min_u32(CONTEXT_LEAST, in->model->hparams.context_train);
+    c.rows_choice = ROW_CHOICES_COUNT - 1;
+    if (in->ring_bytes) choose_ring(in, &c);
+    return c;
+}
+
+/* Everything pinned, the largest context and rows: an upper end for the table. */
+static uint64_t all_bytes(const lv_plan_input *in) {
+    lv_plan_input unlimited = *in;
+    unlimited.budget_bytes = LV_LEDGER_UNLIMITED;
+    layout_choice c = least_choice(&unlimited);
+    choose_context(&unlimited, &c);
+    choose_ring(&unlimited, &c);
+    choose_rows(&unlimited, &c);
+    c.head_pinned = true;
+    return total_of(&unlimited, &c) + layers_memory_bytes(in->layout);
+}
+
+static void estimate_speed(const lv_plan_input *in, lever_plan *table) {
+    table->io_bytes_per_second = in->io_bytes_per_second;
+    table->memory_bytes_per_second = in->memory_bytes_per_second;
+    double seconds = 0;
+    if (table->pass_read_bytes > 0) {
+        if (in->io_bytes_per_second <= 0) return;
+        seconds = (double)table->pass_read_bytes / in->io_bytes_per_second;
+    }
+    if (in->memory_bytes_per_second > 0) {
+        const double computing = (double)(table->layer_bytes + table->head_bytes) / in->memory_bytes_per_second;
+        /* Reading and computing overlap, but both pass through the same memory. */
+        seconds = seconds > computing ? seconds : computing;
+    } else if (table->pass_read_bytes == 0) {
+        return;
+    }
+    if (seconds > 0) table->tokens_per_second = 1.0 / seconds;
+}
+
+static uint64_t read_bytes_of_pass(const lv_plan_input *in, const lv_plan_choice *choice) {
+    uint64_t read = choice->head_pinned ? 0 : in->layout->head_bytes;
+    return read + in->layout->layer_bytes - choice->table.pinned_bytes;
+}
+
+static void finish_choice(const lv_plan_input *in, const layout_choice *c, uint64_t pin_bytes, lv_plan_choice *choice) {
+    lever_plan *table = &choice->table;
+    fill_table(in, c, table);
+    choice->context_tokens = table->context_tokens = c->context_tokens;
+    choice->slots_count = c->slots_count;
+    choice->rows_max = table->prefill_rows = row_choices[c->rows_choice].rows_max;
+    choice->batch_rows = row_choices[c->rows_choice].batch_rows;
+    choice->logits_rows = LOGITS_ROWS;
+    choice->leases_max = c->slots_count / 2;
+    choice->head_pinned = table->head_pinned = c->head_pinned;
+    choice->pin_bytes = min_u64(pin_bytes, layers_memory_bytes(in->layout));
+    add_row(table, LV_MEM_PINNED, choice->pin_bytes);
+    /* Memory of a pinned block is its bytes rounded to pages: near enough for a table. */
+    table->pinned_bytes = min_u64(choice->pin_bytes, in->layout->layer_bytes);
+    table->ring_bytes = c->slots_count * in->layout->slot_bytes;
+    table->pass_read_bytes = read_bytes_of_pass(in, choice);
+    estimate_speed(in, table);
+}
+
+static lever_status refuse(const lv_plan_input *in, const lever_plan *table, const char *why, lever_error *error) {
+    char budget[32], least[32], all[32];
+    lv_format_size(in->budget_bytes, budget, sizeof(budget));
+    lv_format_size(table->least_bytes, least, sizeof(least));
+    lv_format_size(table->all_bytes, all, sizeof(all));
+    return lv_fail(
+        error, LEVER_E_BUDGET,
+        "%s: the budget is %s (%llu bytes)%s, the least that would do is %s (%llu bytes) with a context of %u "
+        "tokens, and everything would stay in memory from %s on; raise --ram, or lower --ctx",
+        why, budget, (unsigned long long)in->budget_bytes, in->budget_is_default ? " (a share of the free memory)" : "",
+        least, (unsigned long long)table->least_bytes, table->least_context_tokens, all);
+}
+
+static void fill_ends(const lv_plan_input *in, lever_plan *table) {
+    memset(table, 0, sizeof(*table));
+    const layout_choice least = least_choice(in);
+    table->budget_bytes = in->budget_bytes;
+    table->budget_is_default = in->budget_is_default;
+    table->least_context_tokens = least.context_tokens;
+    table->least_bytes = total_of(in, &least);
+    const uint64_t loading = in->program_bytes + in->metadata_bytes + in->vocabulary_peak_bytes + slack_bytes;
+    if (table->least_bytes < loading) table->least_bytes = loading;
+    table->all_bytes = all_bytes(in);
+    table->layers_count = in->model->hparams.layers_count;
+    table->layer_bytes = in->layout->layer_bytes;
+    table->head_bytes = in->layout->head_bytes;
+}
+
+/* --target-ram: that share of the layers, and the head, or nothing. */
+static lever_status choose_share(const lv_plan_input *in, layout_choice *c, lv_plan_choice *choice,
+                                 lever_error *error) {
+    c->head_pinned = true;
+    const uint64_t layers = layers_memory_bytes(in->layout);
+    const uint64_t wanted = (uint64_t)((double)layers * in->target_ram_percent / 100.0);
+    lv_plan_input rest = *in;
+    const uint64_t fixed = wanted + head_memory_bytes(in->layout);
+    if (rest.budget_bytes != LV_LEDGER_UNLIMITED) {
+        rest.budget_bytes = rest.budget_bytes > fixed ? rest.budget_bytes - fixed : 0;
+    }
+    c->head_pinned = false;
+    if (left_after(&rest, c) == 0) {
+        c->head_pinned = true;
+        finish_choice(in, c, wanted, choice);
+        char why[128];
+        snprintf(why, sizeof(why), "%d %% of the layers and the head in memory take %llu bytes in all",
+                 in->target_ram_percent, (unsigned long long)choice->table.total_bytes);
+        return refuse(in, &choice->table, why, error);
+    }
+    choose_context(&rest, c);
+    choose_ring(&rest, c);
+    choose_rows(&rest, c);
+    c->head_pinned = true;
+    finish_choice(in, c, wanted, choice);
+    return LEVER_OK;
+}
+
+lever_status lv_plan_choose(const lv_plan_input *in, lv_plan_choice *choice, lever_error *error) {
+    memset(choice, 0, sizeof(*choice));
+    fill_ends(in, &choice->table);
+    layout_choice c = least_choice(in);
+    if (in->context_tokens > in->model->hparams.context_train) {
+        finish_choice(in, &c, 0, choice);
+        return lv_fail(error, LEVER_E_ARGUMENT,
+                       "a context of %u tokens was asked for, but the model was trained for %u; give --ctx %u or less",
+                       in->context_tokens, in->model->hparams.context_train, in->model->hparams.context_train);
+    }
+    if (in->budget_bytes < choice->table.least_bytes) {
+        finish_choice(in, &c, 0, choice);
+        return refuse(in, &choice->table, "the memory budget is too small", error);
+    }
+    if (in->target_ram_percent >= 0) return choose_share(in, &c, choice, error);
+    choose_context(in, &c);
+    choose_ring(in, &c);
+    choose_rows(in, &c);
+    c.head_pinned = true;
+    if (total_of(in, &c) > in->budget_bytes) c.head_pinned = false;
+    finish_choice(in, &c, left_after(in, &c), choice);
+    return LEVER_OK;
+}

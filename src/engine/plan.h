@@ -1,0 +1,52 @@
+/* plan.h - what goes where under a memory budget: a pure function of sizes.
+ *
+ * Owns nothing, reads nothing, knows no clock: the engine gathers the sizes, the plan chooses context, ring, rows of a
+ * pass, head and pinned blocks, and says what each takes. The same function answers `lever plan` and opens the engine,
+ * so what was promised is what is taken. Any thread. */
+#ifndef LV_ENGINE_PLAN_H
+#define LV_ENGINE_PLAN_H
+
+#include "compute/forward.h"
+
+typedef struct {
+    const lv_model *model;
+    const lv_layout *layout;
+    uint64_t program_bytes;         /* what the process took before lever, and code still to be touched */
+    uint64_t vocabulary_bytes;      /* now: measured, or the upper bound when it is not loaded */
+    uint64_t vocabulary_peak_bytes; /* while loading */
+    uint64_t metadata_bytes;
+    uint64_t budget_bytes; /* LV_LEDGER_UNLIMITED: none */
+    bool budget_is_default;
+    int target_ram_percent;  /* -1: as the plan decides */
+    uint32_t context_tokens; /* 0: 4096 or what fits */
+    uint32_t sessions_max;
+    uint32_t threads, lanes;
+    uint64_t ring_bytes;                                 /* 0: as the plan decides */
+    double io_bytes_per_second, memory_bytes_per_second; /* 0: unknown */
+} lv_plan_input;
+
+typedef struct {
+    lever_plan table;
+    uint32_t context_tokens;
+    uint32_t slots_count; /* of the ring */
+    uint32_t rows_max, batch_rows, logits_rows, leases_max;
+    bool head_pinned;
+    uint64_t pin_bytes; /* what the layers' pinned blocks may take in memory */
+} lv_plan_choice;
+
+/* LEVER_E_BUDGET, with the numbers and what to change, when it does not fit; `choice` is filled all the same. */
+lever_status lv_plan_choose(const lv_plan_input *input, lv_plan_choice *choice, lever_error *error);
+
+/* Marks the blocks that a choice pins: pinned[blocks_count]. Returns what they take in memory. */
+uint64_t lv_plan_pins(const lv_layout *layout, bool head_pinned, uint64_t pin_bytes, bool *pinned);
+
+/* What one session takes: cache, logits, sampler, tokens. */
+uint64_t lv_plan_session_bytes(const lv_model *model, uint32_t context_tokens);
+
+/* What is set aside for what the system's allocator and page rounding add to the booked bytes. */
+uint64_t lv_plan_slack_bytes(void);
+
+/* Slots of a session's cache: its context and room for the nodes of a tree. */
+uint32_t lv_plan_cache_slots(uint32_t context_tokens);
+
+#endif
