@@ -22,22 +22,22 @@ int __wrap_lv_os_close(int descriptor);
 typedef struct {
     _Atomic uint64_t first, length, calls;
     _Atomic int kind;
-} fault;
+} faults;
 
-static fault reading, opening;
+static faults reading, opening;
 static _Atomic int64_t descriptors;
 static _Atomic uint64_t drops;
 
-static void set(fault *fault, fault_kind kind, uint64_t nth, uint64_t count) {
-    fault->first = nth;
-    fault->length = count;
-    fault->calls = 0;
-    fault->kind = (int)kind;
+static void set(faults *self, fault_kind kind, uint64_t nth, uint64_t count) {
+    self->first = nth;
+    self->length = count;
+    self->calls = 0;
+    self->kind = (int)kind;
 }
 
-static bool fails(fault *fault) {
-    uint64_t call = atomic_fetch_add(&fault->calls, 1) + 1;
-    return fault->first != 0 && call >= fault->first && call - fault->first < fault->length;
+static bool fails(faults *self) {
+    uint64_t call = atomic_fetch_add(&self->calls, 1) + 1;
+    return self->first != 0 && call >= self->first && call - self->first < self->length;
 }
 
 void fault_read_set(fault_kind kind, uint64_t nth, uint64_t count) {

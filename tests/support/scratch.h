@@ -1,0 +1,17 @@
+/* scratch.h - files that a test writes, in a folder of its own that goes away with it. */
+#ifndef LV_TESTS_SCRATCH_H
+#define LV_TESTS_SCRATCH_H
+
+#include <stddef.h>
+
+/* Makes an empty folder below the folder that the test runs in (not /tmp, which may not know O_DIRECT); returns its
+ * path. Removed, with what is in it, at exit. */
+const char *scratch_folder(void);
+
+/* The path of `name` in the scratch folder, in `path`; returns `path`. Folders in `name` are made. */
+char *scratch_path(const char *name, char *path, size_t capacity);
+
+/* Writes a file there and returns its path, as above. Aborts when it cannot. */
+char *scratch_write(const char *name, const void *data, size_t bytes, char *path, size_t capacity);
+
+#endif
