@@ -489,9 +489,9 @@ static void products_are_right(void **state) {
     for (size_t t = 0; t < COUNT_OF(types); t++) {
         const enum ggml_type type = (enum ggml_type)types[t];
         const struct ggml_type_traits_cpu *cpu = ggml_get_type_traits_cpu(type);
-        const size_t row_bytes = row_bytes_of(type, ELEMENTS);
+        const size_t row_bytes = row_bytes_of(types[t], ELEMENTS);
         problem p;
-        problem_open(&p, type, ROWS, ELEMENTS, 1);
+        problem_open(&p, types[t], ROWS, ELEMENTS, 1);
         float out[ROWS], *w = allocate(ELEMENTS * sizeof(float)), *a = allocate(ELEMENTS * sizeof(float));
         uint8_t *rounded = allocate(ggml_row_size(cpu->vec_dot_type, ELEMENTS));
         const lv_product product = product_of(&p, LV_LAYOUT_ROWS, 1, out);
