@@ -5,12 +5,31 @@
  * type and offset in the file is hostile until checked: sums are checked for overflow, counts against the bytes that
  * are left, names for duplicates, tensors for overlap and for the end of the file. Nothing here aborts. Large arrays
  * (vocabulary) are not kept: they stay in the file and are read when asked for. ggml's own reader is not used: it
- * demands that tensors stand in file order, reports to stderr, and allocates what the file says. Single-threaded; after
- * opening, const access from any thread. */
+ * demands that tensors stand in file order, reports to stderr, and allocates what the file says. Opening is
+ * single-threaded; after it, const access from any thread. Names of keys and tensors hold no control characters, so
+ * that they can stand in messages. */
 #ifndef LV_MODEL_GGUF_H
 #define LV_MODEL_GGUF_H
 
 #include "base/file.h"
+
+/* Types of values, by the numbers of the GGUF specification. */
+typedef enum {
+    LV_GGUF_U8 = 0,
+    LV_GGUF_I8 = 1,
+    LV_GGUF_U16 = 2,
+    LV_GGUF_I16 = 3,
+    LV_GGUF_U32 = 4,
+    LV_GGUF_I32 = 5,
+    LV_GGUF_F32 = 6,
+    LV_GGUF_BOOL = 7,
+    LV_GGUF_TEXT = 8,
+    LV_GGUF_ARRAY = 9,
+    LV_GGUF_U64 = 10,
+    LV_GGUF_I64 = 11,
+    LV_GGUF_F64 = 12,
+    LV_GGUF_TYPES_COUNT = 13
+} lv_gguf_type;
 
 /* How the rows of a matrix lie in its bytes. The size is the same. */
 typedef enum {
@@ -54,9 +73,26 @@ lever_status lv_gguf_get_bool(const lv_gguf *gguf, const char *key, bool *value,
 /* Borrowed from `gguf`, terminated. */
 lever_status lv_gguf_get_text(const lv_gguf *gguf, const char *key, const char **value, bool *found,
                               lever_error *error);
-/* The number of elements of an array and its element type (the numbers of the GGUF specification). */
+/* The number of elements of an array and its element type (lv_gguf_type). */
 lever_status lv_gguf_get_array(const lv_gguf *gguf, const char *key, uint32_t *element_type, uint64_t *count,
                                bool *found, lever_error *error);
+
+/* One value. Integers of any width, and booleans, stand in `integer` where they fit (in `unsigned_integer` always, as
+ * 64 bits), floats in `real`; texts are not terminated and borrowed for the duration of the call. */
+typedef struct {
+    uint32_t type; /* lv_gguf_type */
+    int64_t integer;
+    uint64_t unsigned_integer;
+    double real;
+    const char *text;
+    size_t text_bytes;
+} lv_gguf_value;
+
+/* Calls `visit` for each element of an array, read from the file as it goes, until it returns false. */
+typedef bool (*lv_gguf_visit_fn)(void *user, uint64_t index, const lv_gguf_value *value);
+lever_status lv_gguf_walk_array(const lv_gguf *gguf, const char *key, lv_gguf_visit_fn visit, void *user,
+                                lever_error *error);
+
 /* Reads a whole array of 64-bit unsigned integers (checksums); allocated, the caller lv_free's it. */
 lever_status lv_gguf_read_u64_array(const lv_gguf *gguf, const char *key, uint64_t **values, uint64_t *count,
                                     lever_error *error);
@@ -66,10 +102,21 @@ uint32_t lv_gguf_keys_count(const lv_gguf *gguf);
 lever_status lv_gguf_describe_key(const lv_gguf *gguf, uint32_t index, const char **name, char *value,
                                   size_t value_capacity, lever_error *error);
 
-/* Writes the keys, byte for byte as they stand in the (first) file, with `magic`, the given tensor count of 0 and no
- * data: what libllama needs to load a vocabulary. Keys whose name begins with `skip_prefix` (may be NULL) are left out.
- */
-lever_status lv_gguf_write_keys(const lv_gguf *gguf, int descriptor, const char *skip_prefix, lever_error *error);
+/* Writes a GGUF without tensors that holds keys of the (first) file, byte for byte as they stand there: those whose
+ * name begins with one of `prefixes` and equals none of `left_out` (both end with NULL; `left_out` may be NULL). It is
+ * what libllama needs to load a vocabulary. */
+lever_status lv_gguf_write_keys(const lv_gguf *gguf, int descriptor, const char *const *prefixes,
+                                const char *const *left_out, lever_error *error);
+/* How many bytes that writes. */
+uint64_t lv_gguf_written_bytes(const lv_gguf *gguf, const char *const *prefixes, const char *const *left_out);
+
+/* The first bytes of a text from a file, fit for a message: control characters become '?'. Returns `buffer`. */
+char *lv_gguf_printable(const char *text, size_t text_bytes, char *buffer, size_t capacity);
+
+/* The name of a tensor type ("q4_K"), or "type 77". Returns static text for known types, else `buffer`. */
+const char *lv_gguf_tensor_type_name(int32_t type, char *buffer, size_t capacity);
+/* Whether ggml's CPU backend multiplies by matrices of this type. */
+bool lv_gguf_tensor_type_computes(int32_t type);
 
 /* Where the keys lie in the first file, for lv_pack to copy: [begin, end), and how many. */
 void lv_gguf_keys_range(const lv_gguf *gguf, uint64_t *begin, uint64_t *end, uint64_t *count);
@@ -79,10 +126,10 @@ void lv_gguf_keys_range(const lv_gguf *gguf, uint64_t *begin, uint64_t *end, uin
 #define LV_PACK_MAGIC "LVRP"
 #define LV_PACK_VERSION 1u
 #define LV_PACK_ALIGN 4096u
-#define LV_PACK_KEY_VERSION "lever.pack.version"          /* u32 */
-#define LV_PACK_KEY_SOURCE "lever.pack.source"            /* text: name, size and type of what was packed */
-#define LV_PACK_KEY_LAYOUTS "lever.pack.layouts"          /* array u8: lv_weight_layout of each tensor */
-#define LV_PACK_KEY_CHECKSUMS "lever.pack.checksums"      /* array u64: of each chunk of each tensor, in table order */
+#define LV_PACK_KEY_VERSION "lever.pack.version"     /* u32 */
+#define LV_PACK_KEY_SOURCE "lever.pack.source"       /* text: name, size and type of what was packed */
+#define LV_PACK_KEY_LAYOUTS "lever.pack.layouts"     /* array u8: lv_weight_layout of each tensor */
+#define LV_PACK_KEY_CHECKSUMS "lever.pack.checksums" /* array u64: of each chunk of each tensor, in table order */
 #define LV_PACK_KEY_HEADER_SUM "lever.pack.header_checksum" /* array of one u64; the last key */
 
 #endif
