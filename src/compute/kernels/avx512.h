@@ -25,7 +25,51 @@ LV_INLINE void lv_prefetch_avx512(const uint8_t *bytes, size_t count) {
     for (size_t i = 0; i < count; i += 64) _mm_prefetch((const char *)bytes + i, _MM_HINT_T1);
 }
 
-/* dot_avx512.c */
-lv_dot_fn lv_dot_q4_0_avx512, lv_dot_q5_0_avx512, lv_dot_q8_0_avx512;
+/* Defines an lv_dot_fn from the file's dot_block: columns in blocks of even size, at most 8, each with code of its own.
+ * What is to be prefetched is spread evenly over all that is done. */
+#define LV_DEFINE_DOT_AVX512(name, TYPE)                                                           \
+    void name(const uint8_t *tile, size_t groups_count, const uint8_t *activations, size_t stride, \
+              size_t columns_count, float *sums, const uint8_t *ahead, size_t ahead_bytes) {       \
+        size_t blocks_left = (columns_count + 7) / 8;                                              \
+        const size_t step = ahead_bytes / (blocks_left * groups_count);                            \
+        for (; blocks_left > 0; blocks_left--) {                                                   \
+            const size_t columns = (columns_count + blocks_left - 1) / blocks_left;                \
+            switch (columns) {                                                                     \
+            case 1:                                                                                \
+                dot_block(TYPE, 1, tile, groups_count, activations, stride, sums, ahead, step);    \
+                break;                                                                             \
+            case 2:                                                                                \
+                dot_block(TYPE, 2, tile, groups_count, activations, stride, sums, ahead, step);    \
+                break;                                                                             \
+            case 3:                                                                                \
+                dot_block(TYPE, 3, tile, groups_count, activations, stride, sums, ahead, step);    \
+                break;                                                                             \
+            case 4:                                                                                \
+                dot_block(TYPE, 4, tile, groups_count, activations, stride, sums, ahead, step);    \
+                break;                                                                             \
+            case 5:                                                                                \
+                dot_block(TYPE, 5, tile, groups_count, activations, stride, sums, ahead, step);    \
+                break;                                                                             \
+            case 6:                                                                                \
+                dot_block(TYPE, 6, tile, groups_count, activations, stride, sums, ahead, step);    \
+                break;                                                                             \
+            case 7:                                                                                \
+                dot_block(TYPE, 7, tile, groups_count, activations, stride, sums, ahead, step);    \
+                break;                                                                             \
+            default:                                                                               \
+                dot_block(TYPE, 8, tile, groups_count, activations, stride, sums, ahead, step);    \
+                break;                                                                             \
+            }                                                                                      \
+            columns_count -= columns;                                                              \
+            activations += columns * stride;                                                       \
+            sums += columns * LV_TILE_ROWS;                                                        \
+            ahead += step * groups_count;                                                          \
+        }                                                                                          \
+    }
+
+lv_round_fn lv_round_32_avx512, lv_round_256_avx512;
+lv_dot_fn lv_dot_q4_0_avx512, lv_dot_q5_0_avx512, lv_dot_q8_0_avx512, lv_dot_q4_k_avx512, lv_dot_q6_k_avx512;
+lv_interleave_fn lv_interleave_q4_0_avx512, lv_interleave_q5_0_avx512, lv_interleave_q8_0_avx512,
+    lv_interleave_q4_k_avx512, lv_interleave_q6_k_avx512;
 
 #endif

@@ -88,43 +88,6 @@ LV_INLINE void dot_block(lv_kernel_type type, size_t columns, const uint8_t *til
     for (size_t c = 0; c < columns; c++) _mm512_storeu_ps(sums + c * LV_TILE_ROWS, total[c]);
 }
 
-/* Columns in blocks of even size, at most COLUMNS_MAX. */
-LV_INLINE void dot_type(lv_kernel_type type, const uint8_t *tile, size_t groups_count, const uint8_t *activations,
-                        size_t stride, size_t columns_count, float *sums, const uint8_t *ahead, size_t ahead_bytes) {
-    size_t blocks_left = (columns_count + COLUMNS_MAX - 1) / COLUMNS_MAX;
-    const size_t ahead_step = ahead_bytes / (blocks_left * groups_count);
-#define BLOCK(n)                                                                              \
-    case n:                                                                                   \
-        dot_block(type, n, tile, groups_count, activations, stride, sums, ahead, ahead_step); \
-        break
-    for (; blocks_left > 0; blocks_left--) {
-        const size_t columns = (columns_count + blocks_left - 1) / blocks_left;
-        switch (columns) {
-            BLOCK(1);
-            BLOCK(2);
-            BLOCK(3);
-            BLOCK(4);
-            BLOCK(5);
-            BLOCK(6);
-            BLOCK(7);
-            BLOCK(8);
-        default:
-            __builtin_unreachable();
-        }
-        columns_count -= columns;
-        activations += columns * stride;
-        sums += columns * LV_TILE_ROWS;
-        ahead += ahead_step * groups_count;
-    }
-#undef BLOCK
-}
-
-#define DEFINE_DOT(name, TYPE)                                                                                       \
-    void lv_dot_##name##_avx512(const uint8_t *tile, size_t groups_count, const uint8_t *activations, size_t stride, \
-                                size_t columns_count, float *sums, const uint8_t *ahead, size_t ahead_bytes) {       \
-        dot_type(TYPE, tile, groups_count, activations, stride, columns_count, sums, ahead, ahead_bytes);            \
-    }
-
-DEFINE_DOT(q4_0, LV_Q4_0)
-DEFINE_DOT(q5_0, LV_Q5_0)
-DEFINE_DOT(q8_0, LV_Q8_0)
+LV_DEFINE_DOT_AVX512(lv_dot_q4_0_avx512, LV_Q4_0)
+LV_DEFINE_DOT_AVX512(lv_dot_q5_0_avx512, LV_Q5_0)
+LV_DEFINE_DOT_AVX512(lv_dot_q8_0_avx512, LV_Q8_0)

@@ -1,0 +1,200 @@
+/* Products of Q4_K and Q6_K tiles with AVX-512 VNNI.
+ *
+ * As in dot_avx512.c, but a group is a super-block of 256 whose sub-blocks (of 32 or of 16 elements) have integer
+ * scales: each sub-block's dot product is multiplied by its scale and added up in integers, and only the super-block's
+ * sum becomes a float. Minima are multiplied with the sums of the activations, two at a time. */
+#include "compute/kernels/avx512.h"
+
+enum { COLUMNS_MAX = 8 };
+
+LV_INLINE const lv_group_256 *group_at(const uint8_t *activations, size_t stride, size_t c, size_t g) {
+    return (const lv_group_256 *)(const void *)(activations + c * stride) + g;
+}
+
+LV_INLINE __m512i dword_column(const uint8_t *group, size_t i) {
+    return _mm512_loadu_si512(group + LV_DWORD_COLUMN * i);
+}
+
+/* total += float(sum) * (scales * the activations' scale) */
+LV_INLINE __m512 add_scaled(__m512 total, __m512i sum, __m512 scales, const lv_group_256 *group) {
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scales, _mm512_set1_ps(group->scale)), total);
+}
+
+/* --- Q4_K --------------------------------------------------------------------------------------------------------- */
+
+/* Sub-scales and sub-minima as bytes: [0] those of sub-blocks 0 to 3 in each row's dword, [1] those of 4 to 7. */
+typedef struct {
+    __m512i scales[2], minima[2];
+} q4_k_bytes;
+
+LV_INLINE q4_k_bytes unpack_q4_k_bytes(const uint8_t *group) {
+    const __m512i first = dword_column(group, 1), second = dword_column(group, 2), third = dword_column(group, 3);
+    const __m512i six = _mm512_set1_epi8(63), four = _mm512_set1_epi8(15), top = _mm512_set1_epi8(48);
+    q4_k_bytes bytes;
+    bytes.scales[0] = _mm512_and_si512(first, six);
+    bytes.minima[0] = _mm512_and_si512(second, six);
+    bytes.scales[1] =
+        _mm512_or_si512(_mm512_and_si512(third, four), _mm512_and_si512(_mm512_srli_epi16(first, 2), top));
+    bytes.minima[1] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(third, 4), four),
+                                      _mm512_and_si512(_mm512_srli_epi16(second, 2), top));
+    return bytes;
+}
+
+/* Byte j % 4 of each dword, as an integer. */
+LV_INLINE __m512i unsigned_byte(const __m512i halves[2], size_t j) {
+    const __m512i dwords = halves[j / 4];
+    switch (j % 4) {
+    case 0:
+        return _mm512_and_si512(dwords, _mm512_set1_epi32(255));
+    case 1:
+        return _mm512_and_si512(_mm512_srli_epi32(dwords, 8), _mm512_set1_epi32(255));
+    case 2:
+        return _mm512_and_si512(_mm512_srli_epi32(dwords, 16), _mm512_set1_epi32(255));
+    default:
+        return _mm512_srli_epi32(dwords, 24);
+    }
+}
+
+/* The four pairs in which lv_group_256.sums_32 has the sums: 0 2, 1 3, 4 6, 5 7. */
+LV_INLINE __m512i minima_pair(const __m512i halves[2], size_t pair) {
+    const __m512i dwords = halves[pair / 2];
+    return _mm512_and_si512(pair % 2 == 0 ? dwords : _mm512_srli_epi16(dwords, 8), _mm512_set1_epi16(255));
+}
+
+LV_INLINE void add_q4_k(size_t columns, const uint8_t *tile, const uint8_t *activations, size_t stride, size_t g,
+                        __m512 *total) {
+    const q4_k_bytes bytes = unpack_q4_k_bytes(tile);
+    __m512i sums[COLUMNS_MAX];
+    LV_UNROLL
+    for (size_t c = 0; c < columns; c++) sums[c] = _mm512_setzero_si512();
+
+    LV_UNROLL
+    for (size_t j = 0; j < 8; j++) {
+        __m512i dots[COLUMNS_MAX];
+        LV_UNROLL
+        for (size_t c = 0; c < columns; c++) dots[c] = _mm512_setzero_si512();
+        LV_UNROLL
+        for (size_t i = 0; i < 8; i++) {
+            const __m512i packed = dword_column(tile, 4 + 8 * (j / 2) + i);
+            const __m512i weights =
+                _mm512_and_si512(j % 2 == 0 ? packed : _mm512_srli_epi16(packed, 4), _mm512_set1_epi8(15));
+            LV_UNROLL
+            for (size_t c = 0; c < columns; c++)
+                dots[c] = _mm512_dpbusd_epi32(dots[c], weights,
+                                              lv_quad_avx512(group_at(activations, stride, c, g)->quants, 8 * j + i));
+        }
+        const __m512i scale = unsigned_byte(bytes.scales, j);
+        LV_UNROLL
+        for (size_t c = 0; c < columns; c++) sums[c] = _mm512_add_epi32(sums[c], _mm512_mullo_epi32(dots[c], scale));
+    }
+
+    const __m512i halves = dword_column(tile, 0);
+    const __m512 scales = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(halves));
+    LV_UNROLL
+    for (size_t c = 0; c < columns; c++)
+        total[c] = add_scaled(total[c], sums[c], scales, group_at(activations, stride, c, g));
+
+    /* The minima are subtracted: added with the scale's sign turned, which changes nothing else. */
+    const __m512i minus = _mm512_xor_si512(_mm512_srli_epi32(halves, 16), _mm512_set1_epi32(0x8000));
+    const __m512 minima_scales = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(minus));
+    LV_UNROLL
+    for (size_t c = 0; c < columns; c++) sums[c] = _mm512_setzero_si512();
+    LV_UNROLL
+    for (size_t pair = 0; pair < 4; pair++) {
+        const __m512i minima = minima_pair(bytes.minima, pair);
+        LV_UNROLL
+        for (size_t c = 0; c < columns; c++) {
+            const int16_t *sums_32 = group_at(activations, stride, c, g)->sums_32;
+            sums[c] = _mm512_dpwssd_epi32(sums[c], minima, _mm512_set1_epi32((int32_t)lv_load_u32(sums_32 + 2 * pair)));
+        }
+    }
+    LV_UNROLL
+    for (size_t c = 0; c < columns; c++)
+        total[c] = add_scaled(total[c], sums[c], minima_scales, group_at(activations, stride, c, g));
+}
+
+/* --- Q6_K --------------------------------------------------------------------------------------------------------- */
+
+/* Step i (0 to 3) of the sub-block that is number 8 * n + h + 2 * t: its elements 4 * i to 4 * i + 3, from 0 to 63. */
+LV_INLINE __m512i weights_q6_k(const uint8_t *tile, size_t n, size_t h, size_t t, size_t i) {
+    const __m512i low = dword_column(tile, 16 * n + 8 * (t % 2) + 4 * h + i);
+    const __m512i high = dword_column(tile, 32 + 8 * n + 4 * h + i);
+    const __m512i nibbles = t < 2 ? low : _mm512_srli_epi16(low, 4);
+    const __m512i bits = t == 0   ? _mm512_slli_epi16(high, 4)
+                         : t == 1 ? _mm512_slli_epi16(high, 2)
+                         : t == 2 ? high
+                                  : _mm512_srli_epi16(high, 2);
+    const __m512i top = _mm512_and_si512(bits, _mm512_set1_epi8(48));
+    return _mm512_ternarylogic_epi32(nibbles, _mm512_set1_epi8(15), top, 0xea); /* (a & b) | c */
+}
+
+/* Signed byte j of the sub-scales. */
+LV_INLINE __m512i sub_scale_q6_k(const uint8_t *tile, size_t j) {
+    const __m512i dwords = dword_column(tile, 48 + j / 4);
+    switch (j % 4) {
+    case 0:
+        return _mm512_srai_epi32(_mm512_slli_epi32(dwords, 24), 24);
+    case 1:
+        return _mm512_srai_epi32(_mm512_slli_epi32(dwords, 16), 24);
+    case 2:
+        return _mm512_srai_epi32(_mm512_slli_epi32(dwords, 8), 24);
+    default:
+        return _mm512_srai_epi32(dwords, 24);
+    }
+}
+
+LV_INLINE void add_q6_k(size_t columns, const uint8_t *tile, const uint8_t *activations, size_t stride, size_t g,
+                        __m512 *total) {
+    __m512i sums[COLUMNS_MAX];
+    LV_UNROLL
+    for (size_t c = 0; c < columns; c++) sums[c] = _mm512_setzero_si512();
+
+    LV_UNROLL
+    for (size_t k = 0; k < 16; k++) {
+        const size_t n = k / 8, h = k / 4 % 2, t = k % 4, j = 8 * n + h + 2 * t;
+        __m512i dots[COLUMNS_MAX];
+        LV_UNROLL
+        for (size_t c = 0; c < columns; c++)
+            dots[c] = _mm512_set1_epi32(group_at(activations, stride, c, g)->seeds_16[j]);
+        LV_UNROLL
+        for (size_t i = 0; i < 4; i++) {
+            const __m512i weights = weights_q6_k(tile, n, h, t, i);
+            LV_UNROLL
+            for (size_t c = 0; c < columns; c++)
+                dots[c] = _mm512_dpbusd_epi32(dots[c], weights,
+                                              lv_quad_avx512(group_at(activations, stride, c, g)->quants, 4 * j + i));
+        }
+        const __m512i scale = sub_scale_q6_k(tile, j);
+        LV_UNROLL
+        for (size_t c = 0; c < columns; c++) sums[c] = _mm512_add_epi32(sums[c], _mm512_mullo_epi32(dots[c], scale));
+    }
+
+    const __m512 scales =
+        _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(tile + 52 * LV_DWORD_COLUMN)));
+    LV_UNROLL
+    for (size_t c = 0; c < columns; c++)
+        total[c] = add_scaled(total[c], sums[c], scales, group_at(activations, stride, c, g));
+}
+
+/* --- Blocks of columns -------------------------------------------------------------------------------------------- */
+
+LV_INLINE void dot_block(lv_kernel_type type, size_t columns, const uint8_t *tile, size_t groups_count,
+                         const uint8_t *activations, size_t stride, float *sums, const uint8_t *ahead,
+                         size_t ahead_step) {
+    __m512 total[COLUMNS_MAX];
+    LV_UNROLL
+    for (size_t c = 0; c < columns; c++) total[c] = _mm512_loadu_ps(sums + c * LV_TILE_ROWS);
+    for (size_t g = 0; g < groups_count; g++, ahead += ahead_step) {
+        lv_prefetch_avx512(ahead, ahead_step);
+        if (type == LV_Q4_K)
+            add_q4_k(columns, tile, activations, stride, g, total);
+        else
+            add_q6_k(columns, tile, activations, stride, g, total);
+        tile += lv_kernel_block_bytes(type) * LV_TILE_ROWS;
+    }
+    LV_UNROLL
+    for (size_t c = 0; c < columns; c++) _mm512_storeu_ps(sums + c * LV_TILE_ROWS, total[c]);
+}
+
+LV_DEFINE_DOT_AVX512(lv_dot_q4_k_avx512, LV_Q4_K)
+LV_DEFINE_DOT_AVX512(lv_dot_q6_k_avx512, LV_Q6_K)
