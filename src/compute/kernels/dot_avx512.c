@@ -17,23 +17,23 @@ LV_INLINE int32_t seed_of(lv_kernel_type type, const lv_group_32 *group) {
     return type == LV_Q4_0 ? group->seed_8 : type == LV_Q5_0 ? group->seed_16 : group->seed_128;
 }
 
-/* Moves bit i of every byte to bit 4 (what else is in the byte is masked off afterwards). */
-LV_INLINE __m512i high_bit_to_4(__m512i bits, size_t i) {
+/* Moves the high bits of step i to bit 4 of every byte (what else is in the byte is masked off afterwards). */
+LV_INLINE __m512i high_bits_to_4(__m512i bits, size_t i) {
     switch (i) { /* the counts are literal, because compilers disagree about their type */
     case 0:
         return _mm512_slli_epi16(bits, 4);
     case 1:
-        return _mm512_slli_epi16(bits, 3);
-    case 2:
-        return _mm512_slli_epi16(bits, 2);
-    case 3:
-        return _mm512_slli_epi16(bits, 1);
-    case 4:
         return bits;
-    case 5:
+    case 2:
+        return _mm512_slli_epi16(bits, 3);
+    case 3:
         return _mm512_srli_epi16(bits, 1);
-    case 6:
+    case 4:
+        return _mm512_slli_epi16(bits, 2);
+    case 5:
         return _mm512_srli_epi16(bits, 2);
+    case 6:
+        return _mm512_slli_epi16(bits, 1);
     default:
         return _mm512_srli_epi16(bits, 3);
     }
@@ -48,7 +48,7 @@ LV_INLINE __m512i weights_of(lv_kernel_type type, const uint8_t *group, size_t i
     if (type == LV_Q4_0) return _mm512_and_si512(nibbles, _mm512_set1_epi8(15));
 
     const __m512i bits = _mm512_loadu_si512(group + 32);
-    const __m512i high_bit = _mm512_and_si512(high_bit_to_4(bits, i), _mm512_set1_epi8(16));
+    const __m512i high_bit = _mm512_and_si512(high_bits_to_4(bits, i), _mm512_set1_epi8(16));
     return _mm512_ternarylogic_epi32(nibbles, _mm512_set1_epi8(15), high_bit, 0xea); /* (a & b) | c */
 }
 

@@ -3,7 +3,8 @@
 
 const lv_kernels lv_kernels_avx512 = {
     .name = "avx512-vnni",
-    .round = {lv_round_32_portable, lv_round_256_portable},
+    .round = {lv_round_32_avx512, lv_round_256_avx512},
     .dot = {lv_dot_q4_0_avx512, lv_dot_q5_0_avx512, lv_dot_q8_0_avx512, lv_dot_q4_k_avx512, lv_dot_q6_k_avx512},
-    .interleave = {lv_interleave_q4_0, lv_interleave_q5_0, lv_interleave_q8_0, lv_interleave_q4_k, lv_interleave_q6_k},
+    .interleave = {lv_interleave_q4_0_avx512, lv_interleave_q5_0_avx512, lv_interleave_q8_0_avx512,
+                   lv_interleave_q4_k_avx512, lv_interleave_q6_k_avx512},
 };

@@ -43,16 +43,21 @@ lv_kernel_type lv_kernel_type_of(int32_t type) {
 
 /* --- One block ---------------------------------------------------------------------------------------------------- */
 
-/* Q5_0: bit 4 * i + b goes to bit i of byte b. */
+/* Where the high bit of element e of a Q5_0 block stands in a tile's dword. */
+static uint32_t high_bit_place(uint32_t e) {
+    const uint32_t i = e / 4;
+    return 8 * (e % 4) + 4 * (i & 1) + i / 2;
+}
+
 static uint32_t spread_high_bits(uint32_t bits) {
     uint32_t spread = 0;
-    for (uint32_t e = 0; e < 32; e++) spread |= (bits >> e & 1u) << (8 * (e & 3) + (e >> 2));
+    for (uint32_t e = 0; e < 32; e++) spread |= (bits >> e & 1u) << high_bit_place(e);
     return spread;
 }
 
 static uint32_t gather_high_bits(uint32_t spread) {
     uint32_t bits = 0;
-    for (uint32_t e = 0; e < 32; e++) bits |= (spread >> (8 * (e & 3) + (e >> 2)) & 1u) << e;
+    for (uint32_t e = 0; e < 32; e++) bits |= (spread >> high_bit_place(e) & 1u) << e;
     return bits;
 }
 

@@ -13,9 +13,10 @@
  *      Q4_K  2304 bytes   36 dword columns: scale and minimum (halves) | 3 of sub-scales | 32 of quants
  *      Q6_K  3360 bytes   32 dword columns of low bits | 16 of high bits | 4 of sub-scales | 16 scales (half)
  *
- * Bytes stand within a row's dwords as in the block of the GGUF, but for the high bits of Q5_0: bit i of byte b is the
- * high bit of element 4 * i + b, so that one shift brings the bits of four neighbours to their bytes.
- * This order is versioned with LV_PACK_VERSION. */
+ * Bytes stand within a row's dwords as in the block of the GGUF, but for the high bits of Q5_0: byte b has those of the
+ * elements 4 * i + b, from bit 0 up in the order i = 0 2 4 6 1 3 5 7. So one shift brings the bits of four neighbours
+ * to their bytes, and this order is had from the GGUF's by exchanging bits twice. This order is versioned with
+ * LV_PACK_VERSION. */
 #ifndef LV_COMPUTE_KERNELS_TILE_H
 #define LV_COMPUTE_KERNELS_TILE_H
 
