@@ -1,12 +1,11 @@
 #!/bin/sh
 # Builds ggml and libllama once and prints the folder of the installation (include/, lib/*.a) on stdout.
 #
-#   tools/get-llama.sh [--cc CC] [--cxx CXX] [--source FOLDER] [--portable] [--sanitize thread] [--tools]
+#   tools/get-llama.sh [--cc CC] [--cxx CXX] [--source FOLDER] [--portable] [--sanitize thread]
 #
 #   --source     a source tree of llama.cpp, instead of the pinned one
 #   --portable   not for this processor alone
 #   --sanitize   with the thread sanitizer inside
-#   --tools      also llama-bench, llama-completion and llama-quantize (bin/): the peer in measurements
 #
 # The pinned source is the one inside a source package of llama-cpp-python: fetched with pip, checked against the
 # checksum below, and nothing but its vendor/llama.cpp is unpacked. The result goes to the user's cache folder, under a
@@ -18,7 +17,7 @@ version=0.3.36
 checksum=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
 package=llama_cpp_python-$version
 
-cc=${CC:-cc} cxx=${CXX:-c++} source='' native=ON sanitize='' tools=OFF
+cc=${CC:-cc} cxx=${CXX:-c++} source='' native=ON sanitize=''
 while [ $# -gt 0 ]; do
     case $1 in
     --cc) cc=$2; shift ;;
@@ -26,7 +25,6 @@ while [ $# -gt 0 ]; do
     --source) source=$2; shift ;;
     --portable) native=OFF ;;
     --sanitize) sanitize=$2; shift ;;
-    --tools) tools=ON ;;
     *) echo "get-llama.sh: unknown option $1" >&2; exit 2 ;;
     esac
     shift
@@ -43,7 +41,7 @@ processor() {
 
 name_of_result() {
     {
-        echo "$version $sanitize $tools $native 1" # the last number changes when this script builds differently
+        echo "$version $sanitize $native 1" # the last number changes when this script builds differently
         "$cxx" --version | head -n 1
         "$cc" -dumpmachine
         processor
@@ -74,27 +72,17 @@ build() {
     [ -z "$sanitize" ] || flags="-fsanitize=$sanitize -g"
     generator='Unix Makefiles'
     if command -v ninja >/dev/null 2>&1; then generator=Ninja; fi
-    say "Building ggml and libllama once (about four minutes on two processors) ..."
+    say "Building ggml and libllama once (two to four minutes on two processors) ..."
     {
         cmake -S "$source" -B "$work/build" -G "$generator" -DCMAKE_BUILD_TYPE=Release \
             -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags" \
             -DBUILD_SHARED_LIBS=OFF -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DCMAKE_INSTALL_LIBDIR=lib \
             -DGGML_NATIVE=$native -DGGML_OPENMP=OFF -DGGML_CCACHE=OFF -DGGML_BUILD_TESTS=OFF -DGGML_BUILD_EXAMPLES=OFF \
-            -DLLAMA_BUILD_COMMON=$tools -DLLAMA_BUILD_TOOLS=$tools -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_TESTS=OFF \
-            -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_MTMD=OFF -DLLAMA_BUILD_UI=OFF \
-            -DLLAMA_OPENSSL=OFF &&
-            if [ $tools = ON ]; then
-                cmake --build "$work/build" -j "$(nproc)" --target llama-bench llama-completion llama-quantize
-            else
-                cmake --build "$work/build" -j "$(nproc)"
-            fi
+            -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_TESTS=OFF \
+            -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_OPENSSL=OFF &&
+            cmake --build "$work/build" -j "$(nproc)" &&
+            cmake --install "$work/build" --prefix "$work/result"
     } >"$work/log" 2>&1 || { tail -n 40 "$work/log" >&2; die "the build failed."; }
-    if [ $tools = ON ]; then
-        mkdir -p "$work/result/bin"
-        for tool in llama-bench llama-completion llama-quantize; do cp "$work/build/bin/$tool" "$work/result/bin/"; done
-    else
-        cmake --install "$work/build" --prefix "$work/result" >>"$work/log" 2>&1 || die "installing failed."
-    fi
 }
 
 cache=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/lever/deps
