@@ -131,7 +131,7 @@ static void reference(const shape *s, const float *q, double *out, const lv_path
     for (uint32_t head = 0; head < s->heads_count; head++) {
         const uint16_t *keys = lv_kv_keys(row->kv, LAYER, head / (s->heads_count / s->kv_heads_count));
         const uint16_t *values = lv_kv_values(row->kv, LAYER, head / (s->heads_count / s->kv_heads_count));
-        double maximum = -INFINITY, total = 0;
+        double maximum = -HUGE_VAL, total = 0;
         for (size_t key = 0; key < keys_count; key++) {
             size_t slot = key < row->prefix_count ? key : row->path[key - row->prefix_count];
             double score = 0;
