@@ -118,6 +118,7 @@ typedef struct {
     uint32_t sessions_max;   /* sessions open at once that the plan sets memory aside for; default 1 */
     uint32_t threads;        /* compute threads in all; 0: performance cores of this machine */
     uint32_t lanes;          /* reader threads; 0: what lever_doctor found best, else 2 */
+    uint32_t block_bytes;    /* most that one read takes; 0: 8 MiB. 64 KiB to 32 MiB */
     uint32_t ring_bytes;     /* 0: as the plan decides */
     bool huge_pages;         /* ask for huge pages; default true */
     bool verify_checksums;   /* check packed blocks when first read; default true */

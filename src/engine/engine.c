@@ -57,6 +57,11 @@ static lever_status check_options(const lever_engine_options *options, lever_err
         return lv_fail(error, LEVER_E_ARGUMENT, "%u threads and %u lanes were asked for; the most are %d and %d",
                        options->threads, options->lanes, THREADS_MAX, LANES_MAX);
     }
+    const uint64_t block = options->block_bytes;
+    if (block != 0 && (block < LV_BLOCK_BYTES_MIN || block > LV_BLOCK_BYTES_MAX)) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "block_bytes is %llu; give 65536 to 33554432, or 0",
+                       (unsigned long long)block);
+    }
     if (options->sessions_max == 0 || options->sessions_max > 1024) {
         return lv_fail(error, LEVER_E_ARGUMENT, "sessions_max is %u; give 1 to 1024", options->sessions_max);
     }
@@ -77,8 +82,8 @@ static lever_status open_files(lv_engine_files *files, const lever_engine_option
     lever_status status = lv_gguf_open(&files->gguf, options->model_path, &file, error);
     if (status == LEVER_OK) status = lv_model_bind(&files->model, files->gguf, files->ledger, error);
     if (status == LEVER_OK) {
-        status =
-            lv_weights_open(&files->weights, files->gguf, files->model, LV_BLOCK_BYTES_DEFAULT, files->ledger, error);
+        const uint64_t block = options->block_bytes ? options->block_bytes : LV_BLOCK_BYTES_DEFAULT;
+        status = lv_weights_open(&files->weights, files->gguf, files->model, block, files->ledger, error);
     }
     if (status != LEVER_OK) close_files(files);
     return status;

@@ -1,0 +1,340 @@
+/* test_session.c - what a session promises: prefixes are reused, rewinding is exact, a cancelled or failed call leaves
+ * a session that can go on, several sessions share an engine, and the budget changes while passes run. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "support/check.h"
+#include "support/engines.h"
+
+enum { PROMPT = 40, ANSWER = 24 };
+
+static const char model_path[] = LEVER_TINY_DIR "/qwen2-q4_k_m.gguf";
+
+typedef struct {
+    int32_t ids[256];
+    size_t count;
+    char text[8192];
+    size_t bytes;
+    size_t stop_after;     /* the receiver ends the answer then; 0: never */
+    lever_session *cancel; /* cancelled from inside after cancel_after tokens */
+    size_t cancel_after;
+} answer;
+
+static bool take(void *user, int32_t token, const char *text, size_t bytes) {
+    answer *to = user;
+    if (token >= 0) to->ids[to->count++] = token;
+    assert_true(to->bytes + bytes < sizeof(to->text));
+    memcpy(to->text + to->bytes, text, bytes);
+    to->bytes += bytes;
+    if (to->cancel && to->count == to->cancel_after) lever_session_cancel(to->cancel);
+    return to->stop_after == 0 || to->count < to->stop_after;
+}
+
+static lever_generate_options answer_options(void) {
+    lever_generate_options options;
+    lever_generate_options_init(&options);
+    options.tokens_max = ANSWER;
+    options.temperature = 1.0f;
+    options.seed = 5;
+    options.ignore_end = true;
+    return options;
+}
+
+static lever_engine *open_engine(int percent) {
+    lever_engine_options options;
+    lv_test_options(&options, model_path);
+    options.target_ram_percent = percent;
+    options.sessions_max = 4;
+    return lv_test_open(&options);
+}
+
+static answer generate(lever_session *session) {
+    answer to = {0};
+    lever_error error;
+    lever_finish finish;
+    const lever_generate_options options = answer_options();
+    CHECK_OK(lever_session_generate(session, &options, take, &to, &finish, &error));
+    assert_int_equal(finish, LEVER_FINISH_LENGTH);
+    assert_int_equal(to.count, ANSWER);
+    return to;
+}
+
+static answer fresh_answer(const int32_t *tokens, size_t count) {
+    lever_engine *engine = open_engine(0);
+    lever_session *session = lv_test_session(engine);
+    lever_error error;
+    CHECK_OK(lever_session_prompt(session, tokens, count, &error));
+    const answer to = generate(session);
+    lever_session_close(&session);
+    lever_engine_close(&engine);
+    return to;
+}
+
+static void check_same(const answer *a, const answer *b) {
+    assert_int_equal(a->count, b->count);
+    assert_memory_equal(a->ids, b->ids, a->count * sizeof(a->ids[0]));
+}
+
+static void test_prefix_is_reused(void **state) {
+    (void)state;
+    lever_engine *engine = open_engine(0);
+    lever_session *session = lv_test_session(engine);
+    int32_t tokens[PROMPT + ANSWER + 8];
+    lv_test_tokens(engine, 21, tokens, PROMPT);
+    lever_error error;
+    lever_statistics statistics;
+    CHECK_OK(lever_session_prompt(session, tokens, PROMPT, &error));
+    const answer first = generate(session);
+    memcpy(tokens + PROMPT, first.ids, sizeof(int32_t) * ANSWER);
+    lv_test_tokens(engine, 22, tokens + PROMPT + ANSWER, 8);
+    CHECK_OK(lever_session_prompt(session, tokens, PROMPT + ANSWER + 8, &error));
+    lever_session_get_statistics(session, &statistics);
+    /* The answer's last token was never computed. */
+    assert_int_equal(statistics.prompt_tokens_reused, PROMPT + ANSWER - 1);
+    const answer second = generate(session);
+    const answer wanted = fresh_answer(tokens, PROMPT + ANSWER + 8);
+    check_same(&second, &wanted);
+    lever_session_close(&session);
+    lever_engine_close(&engine);
+}
+
+/* A prompt that is the beginning of the one before: the logits must be its own, not the old ones'. */
+static void test_shorter_prompt(void **state) {
+    (void)state;
+    lever_engine *engine = open_engine(0);
+    lever_session *session = lv_test_session(engine);
+    int32_t tokens[PROMPT];
+    lv_test_tokens(engine, 23, tokens, PROMPT);
+    lever_error error;
+    CHECK_OK(lever_session_prompt(session, tokens, PROMPT, &error));
+    CHECK_OK(lever_session_prompt(session, tokens, PROMPT / 2, &error));
+    const answer got = generate(session), wanted = fresh_answer(tokens, PROMPT / 2);
+    check_same(&got, &wanted);
+    lever_session_close(&session);
+    lever_engine_close(&engine);
+}
+
+static void test_rewind(void **state) {
+    (void)state;
+    lever_engine *engine = open_engine(0);
+    lever_session *session = lv_test_session(engine);
+    int32_t tokens[PROMPT];
+    lv_test_tokens(engine, 24, tokens, PROMPT);
+    lever_error error;
+    CHECK_OK(lever_session_prompt(session, tokens, PROMPT, &error));
+    const answer first = generate(session);
+    CHECK_OK(lever_session_rewind(session, PROMPT, &error));
+    const answer again = generate(session);
+    check_same(&first, &again);
+    CHECK_OK(lever_session_rewind(session, 7, &error));
+    const answer got = generate(session), wanted = fresh_answer(tokens, 7);
+    check_same(&got, &wanted);
+    CHECK_FAILS(lever_session_rewind(session, 4000, &error), LEVER_E_ARGUMENT, "4000");
+    lever_session_close(&session);
+    lever_engine_close(&engine);
+}
+
+static void test_limits(void **state) {
+    (void)state;
+    lever_engine *engine = open_engine(0);
+    lever_session *session = lv_test_session(engine);
+    int32_t tokens[300];
+    lv_test_tokens(engine, 25, tokens, 300);
+    lever_error error;
+    CHECK_FAILS(lever_session_prompt(session, tokens, 257, &error), LEVER_E_CONTEXT, "257");
+    CHECK_FAILS(lever_session_prompt(session, tokens, 0, &error), LEVER_E_ARGUMENT, "no tokens");
+    const int32_t bad[] = {1, -1}, large[] = {1 << 30};
+    CHECK_FAILS(lever_session_prompt(session, bad, 2, &error), LEVER_E_ARGUMENT, "-1");
+    CHECK_FAILS(lever_session_prompt(session, large, 1, &error), LEVER_E_ARGUMENT, "vocabulary");
+    CHECK_FAILS(lever_session_generate(session, NULL, NULL, NULL, NULL, &error), LEVER_E_ARGUMENT, "no tokens");
+    static const size_t sizes[] = {255, 256};
+    for (size_t i = 0; i < 2; i++) {
+        lever_generate_options options = answer_options();
+        answer to = {0};
+        lever_finish finish;
+        CHECK_OK(lever_session_prompt(session, tokens, sizes[i], &error));
+        CHECK_OK(lever_session_generate(session, &options, take, &to, &finish, &error));
+        assert_int_equal(finish, LEVER_FINISH_LENGTH);
+        assert_int_equal(to.count, 256 - sizes[i]);
+    }
+    lever_session_close(&session);
+    lever_engine_close(&engine);
+}
+
+static void test_cancel(void **state) {
+    (void)state;
+    lever_engine *engine = open_engine(0);
+    lever_session *session = lv_test_session(engine);
+    int32_t tokens[PROMPT];
+    lv_test_tokens(engine, 26, tokens, PROMPT);
+    const answer wanted = fresh_answer(tokens, PROMPT);
+    lever_error error;
+    lever_session_cancel(session);
+    CHECK_FAILS(lever_session_prompt(session, tokens, PROMPT, &error), LEVER_E_CANCELLED, "cancelled");
+    CHECK_OK(lever_session_prompt(session, tokens, PROMPT, &error));
+    lever_generate_options options = answer_options();
+    answer part = {.cancel = session, .cancel_after = 9};
+    lever_finish finish;
+    CHECK_FAILS(lever_session_generate(session, &options, take, &part, &finish, &error), LEVER_E_CANCELLED,
+                "cancelled");
+    assert_int_equal(finish, LEVER_FINISH_CANCELLED);
+    assert_int_equal(part.count, 9);
+    size_t count;
+    const int32_t *held = lever_session_tokens(session, &count);
+    assert_int_equal(count, PROMPT + 9);
+    assert_memory_equal(held + PROMPT, wanted.ids, 9 * sizeof(int32_t));
+    /* It goes on where it stood. */
+    options.tokens_max = ANSWER - 9;
+    answer rest = {0};
+    CHECK_OK(lever_session_generate(session, &options, take, &rest, &finish, &error));
+    assert_memory_equal(rest.ids, wanted.ids + 9, (ANSWER - 9) * sizeof(int32_t));
+    /* The receiver can end an answer too. */
+    answer few = {.stop_after = 3};
+    CHECK_OK(lever_session_generate(session, &options, take, &few, &finish, &error));
+    assert_int_equal(few.count, 3);
+    assert_int_equal(finish, LEVER_FINISH_STOP);
+    lever_session_close(&session);
+    lever_engine_close(&engine);
+}
+
+static void test_stop_text(void **state) {
+    (void)state;
+    lever_engine *engine = open_engine(0);
+    lever_session *session = lv_test_session(engine);
+    int32_t tokens[PROMPT];
+    lv_test_tokens(engine, 27, tokens, PROMPT);
+    lever_error error;
+    CHECK_OK(lever_session_prompt(session, tokens, PROMPT, &error));
+    const answer whole = generate(session);
+    assert_true(whole.bytes > 8);
+    char stop[5] = {0};
+    memcpy(stop, whole.text + whole.bytes / 2, 4);
+    const char *stops[] = {"", stop};
+    lever_generate_options options = answer_options();
+    options.stops = stops;
+    options.stops_count = 2;
+    CHECK_OK(lever_session_rewind(session, PROMPT, &error));
+    answer cut = {0};
+    lever_finish finish;
+    CHECK_OK(lever_session_generate(session, &options, take, &cut, &finish, &error));
+    assert_int_equal(finish, LEVER_FINISH_STOP);
+    assert_true(cut.bytes < whole.bytes);
+    assert_memory_equal(cut.text, whole.text, cut.bytes);
+    cut.text[cut.bytes] = 0;
+    assert_null(strstr(cut.text, stop));
+    lever_session_close(&session);
+    lever_engine_close(&engine);
+}
+
+typedef struct {
+    lever_engine *engine;
+    uint32_t seed;
+    answer got;
+} worker;
+
+static void *work(void *user) {
+    worker *w = user;
+    lever_session *session = NULL;
+    lever_error error;
+    int32_t tokens[PROMPT];
+    lv_test_tokens(w->engine, w->seed, tokens, PROMPT);
+    if (lever_session_open(&session, w->engine, NULL, &error) != LEVER_OK) return NULL;
+    const lever_generate_options options = answer_options();
+    if (lever_session_prompt(session, tokens, PROMPT, &error) == LEVER_OK) {
+        (void)lever_session_generate(session, &options, take, &w->got, NULL, &error);
+    }
+    lever_session_close(&session);
+    return NULL;
+}
+
+static void test_sessions_share_an_engine(void **state) {
+    (void)state;
+    lever_engine *engine = open_engine(50);
+    worker workers[4];
+    pthread_t threads[4];
+    for (size_t i = 0; i < 4; i++) {
+        workers[i] = (worker){.engine = engine, .seed = 31 + (uint32_t)i};
+        assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+    }
+    for (size_t i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    for (size_t i = 0; i < 4; i++) {
+        int32_t tokens[PROMPT];
+        lv_test_tokens(engine, workers[i].seed, tokens, PROMPT);
+        const answer wanted = fresh_answer(tokens, PROMPT);
+        check_same(&workers[i].got, &wanted);
+    }
+    lever_engine_close(&engine);
+}
+
+typedef struct {
+    lever_engine *engine;
+    uint64_t low, high;
+    atomic_bool stop;
+    unsigned changes;
+} changer;
+
+static void *change(void *user) {
+    changer *c = user;
+    while (!atomic_load(&c->stop)) {
+        lever_error error;
+        if (lever_engine_set_budget(c->engine, c->changes % 2 ? c->high : c->low, &error) == LEVER_OK) c->changes++;
+    }
+    return NULL;
+}
+
+static void test_budget_changes(void **state) {
+    (void)state;
+    lever_engine *engine = open_engine(100);
+    lever_session *session = lv_test_session(engine);
+    int32_t tokens[PROMPT];
+    lv_test_tokens(engine, 41, tokens, PROMPT);
+    lever_error error;
+    lever_statistics statistics;
+    lever_session_get_statistics(session, &statistics);
+    const uint64_t used = statistics.ram_used, pinned = statistics.target_bytes_pinned;
+    assert_true(pinned > 0);
+    CHECK_FAILS(lever_engine_set_budget(engine, 1 << 20, &error), LEVER_E_BUDGET, "cannot give up");
+    changer c = {.engine = engine, .low = used - pinned, .high = used};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, change, &c), 0);
+    const answer wanted = fresh_answer(tokens, PROMPT);
+    for (int i = 0; i < 5; i++) {
+        CHECK_OK(lever_session_rewind(session, 0, &error));
+        CHECK_OK(lever_session_prompt(session, tokens, PROMPT, &error));
+        const answer got = generate(session);
+        check_same(&got, &wanted);
+    }
+    atomic_store(&c.stop, true);
+    pthread_join(thread, NULL);
+    assert_true(c.changes > 0);
+    CHECK_OK(lever_engine_set_budget(engine, c.low, &error));
+    CHECK_OK(lever_session_rewind(session, 0, &error));
+    CHECK_OK(lever_session_prompt(session, tokens, PROMPT, &error));
+    lever_session_get_statistics(session, &statistics);
+    assert_true(statistics.ram_used <= c.low);
+    assert_int_equal(statistics.ram_budget, c.low);
+    CHECK_OK(lever_engine_set_budget(engine, 0, &error));
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(lever_session_rewind(session, 0, &error));
+        CHECK_OK(lever_session_prompt(session, tokens, PROMPT, &error));
+    }
+    lever_session_get_statistics(session, &statistics);
+    assert_int_equal(statistics.target_bytes_pinned, pinned);
+    lever_session_close(&session);
+    lever_engine_close(&engine);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_prefix_is_reused),
+        cmocka_unit_test(test_shorter_prompt),
+        cmocka_unit_test(test_rewind),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_stop_text),
+        cmocka_unit_test(test_sessions_share_an_engine),
+        cmocka_unit_test(test_budget_changes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
