@@ -91,6 +91,16 @@ static lever_status find_alignment(const lv_gguf_keys *keys, bool packed, uint64
     return LEVER_OK;
 }
 
+/* Before anything else of a packed file is believed. */
+static lever_status check_pack_version(const lv_gguf_keys *keys, lever_error *error) {
+    uint32_t version = 0;
+    LV_TRY(lv_gguf_keys_u32(keys, LV_PACK_KEY_VERSION, &version, NULL, error));
+    if (version == LV_PACK_VERSION) return LEVER_OK;
+    return lv_fail(error, LEVER_E_FORMAT,
+                   "packed in version %u of the format; this lever reads version %u: pack the model anew", version,
+                   LV_PACK_VERSION);
+}
+
 /* Parses the header of a file that is open. `keys` gets its keys, also on failure. */
 static lever_status parse(lv_gguf *gguf, uint32_t file_index, lv_gguf_keys *keys, lever_error *error) {
     lv_gguf_cursor cursor;
@@ -103,6 +113,7 @@ static lever_status parse(lv_gguf *gguf, uint32_t file_index, lv_gguf_keys *keys
     if (status == LEVER_OK && !file_index) gguf->packed = packed;
     if (status == LEVER_OK)
         status = lv_gguf_keys_read(keys, &cursor, keys_count, lv_file_path(file), gguf->options.ledger, error);
+    if (status == LEVER_OK && packed) status = check_pack_version(keys, error);
     if (status == LEVER_OK) status = find_alignment(keys, packed, &alignment, error);
     if (status == LEVER_OK) status = lv_gguf_tensors_read(gguf, &cursor, tensors_count, file_index, alignment, error);
     lv_gguf_cursor_close(&cursor);
@@ -240,13 +251,8 @@ static bool take_layout(void *user, uint64_t index, const lv_gguf_value *value) 
 }
 
 static lever_status read_layouts(lv_gguf *gguf, lever_error *error) {
-    uint32_t version = 0, type = 0;
+    uint32_t type = 0;
     uint64_t count = 0;
-    LV_TRY(lv_gguf_get_u32(gguf, LV_PACK_KEY_VERSION, &version, NULL, error));
-    if (version != LV_PACK_VERSION)
-        return lv_fail(error, LEVER_E_FORMAT,
-                       "%s: packed in version %u of the format; this lever reads version %u: pack the model anew",
-                       gguf->path, version, LV_PACK_VERSION);
     LV_TRY(lv_gguf_get_array(gguf, LV_PACK_KEY_LAYOUTS, &type, &count, NULL, error));
     layouts_visit visit = {.gguf = gguf, .valid = type == LV_GGUF_U8 && count == gguf->tensors_count};
     if (visit.valid) LV_TRY(lv_gguf_walk_array(gguf, LV_PACK_KEY_LAYOUTS, take_layout, &visit, error));

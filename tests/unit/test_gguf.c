@@ -289,14 +289,13 @@ MUTATION(packed_without_version) {
 }
 MUTATION(packed_of_the_future) {
     memcpy(w->magic, "LVRP", 4);
+    w->alignment = LV_PACK_ALIGN;
     gguf_writer_u32(w, LV_PACK_KEY_VERSION, 9);
-    for (size_t i = 0; i < 3; i++) w->tensors[i].offset = 4096 * i;
 }
 MUTATION(packed_bad_layout) {
     packed_of_the_future(w);
     gguf_writer_u32(w, LV_PACK_KEY_VERSION, LV_PACK_VERSION);
     gguf_writer_array(w, LV_PACK_KEY_LAYOUTS, LV_GGUF_U8, "\0\1\7", 3, 1);
-    w->trailing_bytes = 8192;
 }
 MUTATION(packed_short_layouts) {
     packed_bad_layout(w);
