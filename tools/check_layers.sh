@@ -4,8 +4,8 @@
 #     base <- model <- flash <- compute <- engine          spec uses base only; engine joins all
 #     cli, bench, examples see lever.h; cli and bench also base/ and their own
 #
-# llama.h is for model/vocab.c and model/chat.c alone, ggml's headers for model/ and compute/, and every header of lever
-# compiles alone. bench/bench_*.c, which time single parts, may see what tests see.
+# llama.h is for model/vocab.c and model/chat.c alone, ggml's headers for model/ and compute/. Every header of lever
+# compiles alone; no two files of the library have one name. bench/bench_*.c, which time single parts, may see what tests see.
 set -eu
 cd "$(dirname "$0")/.."
 failed=0
@@ -50,15 +50,20 @@ for file in $files; do
     done
 done
 
-names=$(for file in $files; do basename "$file"; done | sort | uniq -d)
-for name in $names; do complain "there are several files named $name"; done
+names=$(find src -name '*.[ch]' -exec basename {} ';' | sort | uniq -d)
+for name in $names; do complain "there are several files named $name in src/"; done
 
-ggml=${LEVER_LLAMA_INCLUDE:-}
-for header in include/lever.h $(find src cli -name '*.h' 2>/dev/null | sort); do
-    own=$(sed -n '/^#include/p' "$header")
-    case $own in *'<ggml'* | *'"ggml'* | *'llama.h'*) [ -n "$ggml" ] || continue ;; esac
-    # shellcheck disable=SC2086  # an optional option
-    "${CC:-cc}" -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -Iinclude -Isrc -Icli ${ggml:+-isystem "$ggml"} -fsyntax-only \
-        -x c "$header" || complain "$header does not compile alone"
+# *_impl.h is no header of its own but the body of several files.
+ggml=${LEVER_LLAMA_INCLUDE:-$(tools/get-llama.sh)/include}
+for header in include/lever.h $(find src cli -name '*.h' ! -name '*_impl.h' 2>/dev/null | sort); do
+    flags=''
+    case $header in
+    *avx512.h) flags='-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c' ;;
+    *avx2.h) flags='-mavx2 -mfma -mf16c' ;;
+    esac
+    [ -z "$flags" ] || [ "$(uname -m)" = x86_64 ] || continue
+    # shellcheck disable=SC2086  # a list of options
+    "${CC:-cc}" -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wno-unused-function -Werror -Iinclude -Isrc -Icli -isystem "$ggml" \
+        $flags -fsyntax-only -x c "$header" || complain "$header does not compile alone"
 done
 exit $failed

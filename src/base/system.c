@@ -24,8 +24,13 @@ static FILE *open_below(const char *root, const char *path) {
     return length > 0 && (size_t)length < sizeof whole ? fopen(whole, "re") : NULL;
 }
 
-/* Lines of the form "Name:   123 kB" or "name 123". `names` ends with NULL; what is found is stored, in bytes. */
-static void read_named(const char *root, const char *path, const char *const *names, uint64_t *const *values) {
+typedef struct {
+    const char *name; /* NULL: the end of a list */
+    uint64_t *value;
+} wanted_line;
+
+/* Lines of the form "Name:   123 kB" or "name 123"; what is found is stored, in bytes. */
+static void read_named(const char *root, const char *path, const wanted_line *wanted) {
     FILE *file = open_below(root, path);
     if (!file) return;
     char line[256];
@@ -33,21 +38,22 @@ static void read_named(const char *root, const char *path, const char *const *na
         char name[64], unit[8] = "";
         uint64_t number = 0;
         if (sscanf(line, "%63[^: \t]%*[: \t]%" SCNu64 " %7s", name, &number, unit) < 2) continue;
-        for (size_t i = 0; names[i]; i++)
-            if (strcmp(name, names[i]) == 0) *values[i] = strcmp(unit, "kB") == 0 ? number * 1024 : number;
+        for (const wanted_line *entry = wanted; entry->name; entry++)
+            if (strcmp(name, entry->name) == 0) *entry->value = strcmp(unit, "kB") == 0 ? number * 1024 : number;
     }
     fclose(file);
 }
 
 void lv_process_memory_read(const char *root, lv_process_memory *memory) {
     *memory = (lv_process_memory){0};
-    static const char *const names[] = {"VmRSS", "VmHWM", "RssFile", "RssAnon", NULL};
-    uint64_t *const values[] = {&memory->rss_bytes, &memory->rss_peak_bytes, &memory->rss_file_bytes,
-                                &memory->rss_anon_bytes};
-    read_named(root, "/proc/self/status", names, values);
-    static const char *const huge_names[] = {"AnonHugePages", NULL};
-    uint64_t *const huge_values[] = {&memory->huge_page_bytes};
-    read_named(root, "/proc/self/smaps_rollup", huge_names, huge_values);
+    read_named(root, "/proc/self/status",
+               (const wanted_line[]){{"VmRSS", &memory->rss_bytes},
+                                     {"VmHWM", &memory->rss_peak_bytes},
+                                     {"RssFile", &memory->rss_file_bytes},
+                                     {"RssAnon", &memory->rss_anon_bytes},
+                                     {NULL, NULL}});
+    read_named(root, "/proc/self/smaps_rollup",
+               (const wanted_line[]){{"AnonHugePages", &memory->huge_page_bytes}, {NULL, NULL}});
 }
 
 /* A file that holds one number; "max" and what looks like no limit (version 1 says 2^63 less a page) is UINT64_MAX. */
@@ -69,14 +75,12 @@ static bool read_number(const char *root, const char *path, uint64_t *number) {
 
 typedef struct {
     const char *mount, *limit, *used;
-    const char *const *reclaimable; /* names in memory.stat */
+    const char *inactive, *active; /* lines of memory.stat: page cache */
 } cgroup_files;
 
-static const char *const reclaimable_v1[] = {"total_inactive_file", "total_active_file", NULL};
-static const char *const reclaimable_v2[] = {"inactive_file", "active_file", NULL};
 static const cgroup_files files_v1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-                                      reclaimable_v1};
-static const cgroup_files files_v2 = {"/sys/fs/cgroup", "memory.max", "memory.current", reclaimable_v2};
+                                      "total_inactive_file", "total_active_file"};
+static const cgroup_files files_v2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file", "active_file"};
 
 /* Keeps the numbers of the folder `group` when it leaves less room than what was found so far. */
 static void read_cgroup_level(const char *root, const cgroup_files *files, const char *group,
@@ -89,9 +93,8 @@ static void read_cgroup_level(const char *root, const cgroup_files *files, const
     if (!read_number(root, path, &used)) used = 0;
 
     uint64_t inactive = 0, active = 0;
-    uint64_t *const values[] = {&inactive, &active};
     snprintf(path, sizeof path, "%s%s/memory.stat", files->mount, group);
-    read_named(root, path, files->reclaimable, values);
+    read_named(root, path, (const wanted_line[]){{files->inactive, &inactive}, {files->active, &active}, {NULL, NULL}});
     uint64_t reclaimable = inactive + active;
     used = used > reclaimable ? used - reclaimable : 0;
 
@@ -150,9 +153,9 @@ static void read_cgroups(const char *root, lv_system_memory *memory) {
 
 void lv_system_memory_read(const char *root, lv_system_memory *memory) {
     *memory = (lv_system_memory){.cgroup_limit = UINT64_MAX};
-    static const char *const names[] = {"MemTotal", "MemAvailable", NULL};
-    uint64_t *const values[] = {&memory->total_bytes, &memory->available_bytes};
-    read_named(root, "/proc/meminfo", names, values);
+    read_named(root, "/proc/meminfo",
+               (const wanted_line[]){
+                   {"MemTotal", &memory->total_bytes}, {"MemAvailable", &memory->available_bytes}, {NULL, NULL}});
 
     long page_bytes = sysconf(_SC_PAGESIZE), pages = sysconf(_SC_PHYS_PAGES), free_pages = sysconf(_SC_AVPHYS_PAGES);
     if (memory->total_bytes == 0 && page_bytes > 0 && pages > 0)
