@@ -37,6 +37,8 @@ typedef enum {
     LV_LAYOUT_TILES = 1, /* 16 rows interleaved, compute/kernels/kernel.h */
 } lv_weight_layout;
 
+#define LV_TENSOR_TYPE_F32 0 /* GGML_TYPE_F32, for those who do not include ggml.h */
+
 typedef struct lv_tensor {
     const char *name;
     int32_t type; /* enum ggml_type */
@@ -62,7 +64,7 @@ const char *lv_gguf_path(const lv_gguf *gguf);
 uint32_t lv_gguf_files_count(const lv_gguf *gguf);
 lv_file *lv_gguf_file(const lv_gguf *gguf, uint32_t index);
 uint32_t lv_gguf_tensors_count(const lv_gguf *gguf);
-const lv_tensor *lv_gguf_tensor(const lv_gguf *gguf, uint32_t index);
+const lv_tensor *lv_gguf_tensor(const lv_gguf *gguf, uint32_t index); /* one array, in the order of the headers */
 const lv_tensor *lv_gguf_find(const lv_gguf *gguf, const char *name); /* NULL: not there */
 
 /* Keys. `found` may be NULL: the key is then required. A key of the wrong type is LEVER_E_FORMAT in either case, naming
@@ -101,6 +103,9 @@ uint32_t lv_gguf_keys_count(const lv_gguf *gguf);
 /* The name and a printable rendering of a key's value (arrays: type, count, first elements), for inspection. */
 lever_status lv_gguf_describe_key(const lv_gguf *gguf, uint32_t index, const char **name, char *value,
                                   size_t value_capacity, lever_error *error);
+
+/* The name and value of a key, both borrowed from `gguf`; of an array only the type LV_GGUF_ARRAY. */
+void lv_gguf_key_at(const lv_gguf *gguf, uint32_t index, const char **name, lv_gguf_value *value);
 
 /* Writes a GGUF without tensors that holds keys of the (first) file, byte for byte as they stand there: those whose
  * name begins with one of `prefixes` and equals none of `left_out` (both end with NULL; `left_out` may be NULL). It is

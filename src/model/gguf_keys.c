@@ -296,3 +296,8 @@ void lv_gguf_keys_range(const lv_gguf *gguf, uint64_t *begin, uint64_t *end, uin
 uint32_t lv_gguf_keys_count(const lv_gguf *gguf) {
     return gguf->keys.count;
 }
+
+void lv_gguf_key_at(const lv_gguf *gguf, uint32_t index, const char **name, lv_gguf_value *value) {
+    *name = gguf->keys.items[index].name;
+    *value = gguf->keys.items[index].value;
+}

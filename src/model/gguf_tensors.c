@@ -12,6 +12,8 @@
 #include "base/memory.h"
 #include "model/gguf_internal.h"
 
+_Static_assert(LV_TENSOR_TYPE_F32 == GGML_TYPE_F32, "one number for one type");
+
 /* False for numbers that ggml does not know, and for types that it has dropped. */
 static bool type_is_known(uint32_t type) {
     return type < GGML_TYPE_COUNT && ggml_type_size((enum ggml_type)type) > 0 &&

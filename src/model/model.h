@@ -27,14 +27,14 @@ typedef struct {
     lv_arch arch;
     uint32_t layers_count, embedding, heads_count, kv_heads_count, head_dim, feed_forward, vocabulary, context_train;
     float norm_epsilon;
-    float attention_scale; /* 1 / sqrt(head_dim) unless the file says otherwise */
+    float attention_scale; /* 1 / sqrt(head_dim) */
     lv_rope rope;
 } lv_hparams;
 
-/* NULL where the architecture has none. */
+/* NULL where the model has none. Matrices are of a type that ggml's CPU backend computes, the others F32. */
 typedef struct {
     const lv_tensor *attn_norm, *attn_q, *attn_k, *attn_v, *attn_output;
-    const lv_tensor *attn_q_bias, *attn_k_bias, *attn_v_bias;
+    const lv_tensor *attn_q_bias, *attn_k_bias, *attn_v_bias; /* all three or none */
     const lv_tensor *attn_q_norm, *attn_k_norm;
     const lv_tensor *ffn_norm, *ffn_gate, *ffn_up, *ffn_down;
 } lv_layer;
