@@ -1,0 +1,108 @@
+/* main.c - the table of commands. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "command.h"
+#include "lever.h"
+#include "terminal.h"
+
+/* In the order in which a newcomer needs them. */
+static const cli_command commands[] = {
+    {"pull", "[PAIR]", "fetch a model pair, check and pack it",
+     "PAIR is qwen2.5-coder (the default: target 1.5B, draft 0.5B) or smollm2 (135M, for trying). An interrupted pull\n"
+     "goes on where it stopped. HF_TOKEN and HF_ENDPOINT are honoured.\n",
+     "  lever pull\n  lever pull smollm2\n", ON_PULL, 0, 1, command_pull},
+    {"run", "[PROMPT|-]", "one answer on standard output",
+     "Without PROMPT, or with -, the prompt is read from standard input. Without -m the default pair's target is "
+     "used.\n"
+     "Nothing but the answer goes to standard output.\n",
+     "  lever run --ram 700M \"Write a quicksort in C.\"\n  lever run --json --seed 1 -n 100 - < question.txt\n",
+     ON_RUN, 0, 1, command_run},
+    {"chat", "", "a conversation in the terminal",
+     "Ctrl-C ends an answer, Ctrl-D or /exit the conversation; /help lists the commands. A line that ends in \\ goes "
+     "on\n"
+     "in the next; \"\"\" begins and ends a block of lines.\n",
+     "  lever chat --ram 700M --system \"Answer briefly.\"\n", ON_CHAT, 0, 0, command_chat},
+    {"plan", "", "what would be in memory and the speed to expect, without loading", "",
+     "  lever plan -m model.gguf --ram 700M\n", ON_PLAN, 0, 0, command_plan},
+    {"pack", "IN OUT", "rewrite a GGUF into the layout that streams fastest", "",
+     "  lever pack model.gguf model.lvr\n  lever pack --type q4_0 model.gguf model-q4_0.lvr\n", ON_PACK, 2, 2,
+     command_pack},
+    {"inspect", "FILE", "what is in a GGUF or packed file", "",
+     "  lever inspect model.gguf\n  lever inspect --verify model.lvr\n", ON_INSPECT, 1, 1, command_inspect},
+    {"doctor", "", "storage, memory and processor: measured, with advice",
+     "Measures the disk that the model lies on, and keeps the best number of lanes for later.\n",
+     "  lever doctor\n  lever doctor -m model.gguf --quick --json\n", ON_DOCTOR, 0, 0, command_doctor},
+};
+
+enum { COMMANDS_COUNT = sizeof commands / sizeof commands[0] };
+
+static void print_overview(FILE *out) {
+    fputs("lever - run a language model larger than your memory\n\nusage: lever COMMAND [OPTION...]\n\n", out);
+    for (size_t i = 0; i < COMMANDS_COUNT; i++) {
+        char left[32];
+        snprintf(left, sizeof left, "%s %s", commands[i].name, commands[i].arguments);
+        fprintf(out, "  %-20s %s\n", left, commands[i].summary);
+    }
+    fputs("\n'lever COMMAND --help' lists the options of a command; 'lever --version' says the version.\n\n"
+          "Exit codes: 0 done; 1 anything else (network, full context); 2 usage; 3 file or format; 4 memory budget;\n"
+          "5 reading or writing failed; 130 interrupted (the text so far stands).\n\n"
+          "  lever pull && lever run --ram 700M \"Write a quicksort in C.\"\n",
+          out);
+}
+
+static const cli_command *find_command(const char *name) {
+    for (size_t i = 0; i < COMMANDS_COUNT; i++) {
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+    }
+    return NULL;
+}
+
+static int unknown_command(const char *name) {
+    const char *names[COMMANDS_COUNT + 1] = {NULL};
+    for (size_t i = 0; i < COMMANDS_COUNT; i++) names[i] = commands[i].name;
+    const char *nearest = options_nearest(name, names);
+    if (nearest != NULL) return fail_usage("unknown command '%s'; did you mean '%s'?", name, nearest);
+    return fail_usage("unknown command '%s'; 'lever --help' lists them", name);
+}
+
+static int print_version(void) {
+    printf("lever %s\n", lever_version());
+    return EXIT_DONE;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        print_overview(stderr);
+        return EXIT_USAGE;
+    }
+    const char *word = argv[1];
+    if (strcmp(word, "--version") == 0 || strcmp(word, "version") == 0) return print_version();
+    const bool help = strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
+    if (help && argc == 2) {
+        print_overview(stdout);
+        return EXIT_DONE;
+    }
+    const char *name = help ? argv[2] : word;
+    const cli_command *command = find_command(name);
+    if (command == NULL) return unknown_command(name);
+    if (help) {
+        options_print_help(stdout, command);
+        return EXIT_DONE;
+    }
+
+    cli_options options;
+    char message[OPTIONS_MESSAGE_BYTES];
+    switch (options_parse(&options, command, argc - 1, argv + 1, getenv, message)) {
+    case OPTIONS_OK:
+        return command->run(&options);
+    case OPTIONS_HELP:
+        options_print_help(stdout, command);
+        return EXIT_DONE;
+    case OPTIONS_VERSION:
+        return print_version();
+    case OPTIONS_WRONG:
+        break;
+    }
+    return fail_usage("%s\n'lever %s --help' lists the options.", message, command->name);
+}

@@ -1,0 +1,426 @@
+/* options.c - see options.h.
+ *
+ * getopt_long does the splitting (also in musl and in Android's C library); names, kinds and ranges come from the table
+ * below, so that help, environment and messages cannot disagree with what is accepted. */
+#include "options.h"
+
+#include <ctype.h>
+#include <float.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+
+typedef enum {
+    KIND_FLAG,    /* bool; in the environment 1/0, yes/no, true/false, on/off */
+    KIND_TEXT,    /* const char * */
+    KIND_TEXTS,   /* the stop strings: may be repeated */
+    KIND_RAM,     /* uint64_t, or "none" */
+    KIND_COUNT,   /* uint32_t within the range */
+    KIND_INTEGER, /* int32_t within the range */
+    KIND_NUMBER,  /* float within the range */
+    KIND_SEED,    /* uint64_t, or -1 for one that is drawn */
+    KIND_CHOICE,  /* int32_t, the index of a word of `choices` */
+} option_kind;
+
+typedef struct {
+    const char *name;
+    char letter; /* 0: none */
+    option_kind kind;
+    size_t offset; /* in cli_options */
+    unsigned commands;
+    double least, most;
+    const char *value; /* in the help: "FILE" */
+    const char *help;
+    const char *example;        /* a right value, for messages */
+    const char *const *choices; /* ended by NULL */
+    const char *choices_note;   /* for messages, or NULL */
+} option_row;
+
+#define FIELD(name) offsetof(cli_options, name)
+#define ON_MODEL (ON_RUN | ON_CHAT | ON_PLAN)
+#define ON_ANSWER (ON_RUN | ON_CHAT)
+#define ON_ALL (ON_RUN | ON_CHAT | ON_PLAN | ON_PACK | ON_PULL | ON_INSPECT | ON_DOCTOR)
+
+static const char *const strategies[] = {"ar", NULL};
+static const char *const log_levels[] = {"debug", "info", "warning", "none", NULL};
+
+static const option_row table[] = {
+    {"model", 'm', KIND_TEXT, FIELD(model), ON_MODEL | ON_DOCTOR, 0, 0, "FILE",
+     "GGUF or packed file, or the name of a pulled pair (default qwen2.5-coder)", "model.gguf", NULL, NULL},
+    {"ram", 0, KIND_RAM, FIELD(ram_bytes), ON_MODEL, 0, 0, "SIZE",
+     "memory for the whole process, or none for no limit (default: a share of what is free)", "700M", NULL, NULL},
+    {"target-ram", 0, KIND_INTEGER, FIELD(target_ram_percent), ON_MODEL, 0, 100, "PCT",
+     "share of the layers' bytes that stays in memory", "50", NULL, NULL},
+    {"ctx", 0, KIND_COUNT, FIELD(context_tokens), ON_MODEL, 16, 16777216, "N",
+     "tokens of context (default 4096, or what fits)", "4096", NULL, NULL},
+    {"threads", 0, KIND_COUNT, FIELD(threads), ON_MODEL, 1, 1024, "N", "threads that compute (default: fast cores)",
+     "4", NULL, NULL},
+    {"lanes", 0, KIND_COUNT, FIELD(lanes), ON_MODEL, 1, 64, "N",
+     "threads that read (default: what doctor found best, else 2)", "2", NULL, NULL},
+    {"strategy", 0, KIND_CHOICE, FIELD(strategy), ON_ANSWER, 0, 0, "NAME",
+     "how tokens are decoded: ar, one at a time (default)", "ar", strategies, "the ones that work in this version"},
+    {"max-tokens", 'n', KIND_COUNT, FIELD(tokens_max), ON_ANSWER, 0, 16777216, "N",
+     "at most N tokens of answer (default 0: until it ends)", "200", NULL, NULL},
+    {"temp", 0, KIND_NUMBER, FIELD(temperature), ON_ANSWER, 0, (double)FLT_MAX, "F",
+     "temperature; 0 takes the likeliest token (default 0.7)", "0.7", NULL, NULL},
+    {"top-k", 0, KIND_INTEGER, FIELD(top_k), ON_ANSWER, -1, 2147483647, "N", "the N likeliest only (default 0: off)",
+     "40", NULL, NULL},
+    {"top-p", 0, KIND_NUMBER, FIELD(top_p), ON_ANSWER, 0, 1, "F",
+     "the likeliest that sum up to F (default 0.95; 1: off)", "0.95", NULL, NULL},
+    {"min-p", 0, KIND_NUMBER, FIELD(min_p), ON_ANSWER, 0, 1, "F",
+     "at least F times as likely as the likeliest (default 0: off)", "0.05", NULL, NULL},
+    {"seed", 0, KIND_SEED, FIELD(seed), ON_ANSWER, 0, 0, "N", "the same seed gives the same text (default -1: drawn)",
+     "42", NULL, NULL},
+    {"repeat-penalty", 0, KIND_NUMBER, FIELD(repeat_penalty), ON_ANSWER, 0.01, 100, "F",
+     "against tokens that were there (default 1: off)", "1.1", NULL, NULL},
+    {"presence-penalty", 0, KIND_NUMBER, FIELD(presence_penalty), ON_ANSWER, -100, 100, "F",
+     "taken once from the logit of each token that was there (default 0)", "0.5", NULL, NULL},
+    {"frequency-penalty", 0, KIND_NUMBER, FIELD(frequency_penalty), ON_ANSWER, -100, 100, "F",
+     "taken from it as often as it was there (default 0)", "0.5", NULL, NULL},
+    {"stop", 0, KIND_TEXTS, FIELD(stops), ON_ANSWER, 0, 0, "TEXT", "ends the answer in front of TEXT (may be repeated)",
+     "END", NULL, NULL},
+    {"system", 0, KIND_TEXT, FIELD(system), ON_ANSWER, 0, 0, "TEXT", "the system message", "Be brief.", NULL, NULL},
+    {"raw", 0, KIND_FLAG, FIELD(raw), ON_RUN, 0, 0, NULL, "no chat template: the prompt as it is", NULL, NULL, NULL},
+    {"type", 0, KIND_TEXT, FIELD(type), ON_PACK, 0, 0, "TYPE",
+     "requantise the layers' matrices: q4_0, q8_0, ... (default: keep)", "q4_0", NULL, NULL},
+    {"verify", 0, KIND_FLAG, FIELD(verify), ON_INSPECT, 0, 0, NULL, "check every checksum of a packed file", NULL, NULL,
+     NULL},
+    {"no-pack", 0, KIND_FLAG, FIELD(no_pack), ON_PULL, 0, 0, NULL, "leave the pulled files as they are", NULL, NULL,
+     NULL},
+    {"quick", 0, KIND_FLAG, FIELD(quick), ON_DOCTOR, 0, 0, NULL, "two seconds instead of ten", NULL, NULL, NULL},
+    {"no-direct", 0, KIND_FLAG, FIELD(no_direct), ON_MODEL, 0, 0, NULL, "read through the page cache", NULL, NULL,
+     NULL},
+    {"json", 0, KIND_FLAG, FIELD(json), ON_RUN | ON_PLAN | ON_INSPECT | ON_DOCTOR, 0, 0, NULL,
+     "one JSON object on standard output", NULL, NULL, NULL},
+    {"quiet", 'q', KIND_FLAG, FIELD(quiet), ON_ALL, 0, 0, NULL, "no progress, no statistics, no warnings", NULL, NULL,
+     NULL},
+    {"log-level", 0, KIND_CHOICE, FIELD(log_level), ON_ALL, 0, 0, "LEVEL", "debug, info, warning (default) or none",
+     "info", log_levels, NULL},
+};
+
+enum { TABLE_COUNT = sizeof table / sizeof table[0], HELP_CODE = 1000, VERSION_CODE, TABLE_CODE };
+
+static void set_defaults(cli_options *options) {
+    *options = (cli_options){
+        .target_ram_percent = -1,
+        .temperature = 0.7f,
+        .top_p = 0.95f,
+        .repeat_penalty = 1.0f,
+        .log_level = SHOW_WARNING,
+    };
+}
+
+/* --- Guessing what was meant --- */
+
+static size_t smaller(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+/* Insertions, deletions, replacements and swaps of neighbours that lead from one word to the other. */
+static size_t distance(const char *a, const char *b) {
+    enum { WORD_MAX = 31 };
+    const size_t a_length = strlen(a), b_length = strlen(b);
+    if (a_length > WORD_MAX || b_length > WORD_MAX) return SIZE_MAX;
+    size_t cost[WORD_MAX + 1][WORD_MAX + 1];
+    for (size_t i = 0; i <= a_length; i++) {
+        for (size_t j = 0; j <= b_length; j++) {
+            if (i == 0 || j == 0) {
+                cost[i][j] = i + j;
+                continue;
+            }
+            const size_t replaced = cost[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            cost[i][j] = smaller(replaced, smaller(cost[i - 1][j], cost[i][j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+                cost[i][j] = smaller(cost[i][j], cost[i - 2][j - 2] + 1);
+            }
+        }
+    }
+    return cost[a_length][b_length];
+}
+
+const char *options_nearest(const char *word, const char *const *candidates) {
+    const char *nearest = NULL;
+    size_t nearest_distance = strlen(word) / 2 < 3 ? strlen(word) / 2 + 1 : 4;
+    for (size_t i = 0; candidates[i] != NULL; i++) {
+        size_t steps = distance(word, candidates[i]);
+        const size_t length = strlen(word);
+        if (length >= 3 && strncmp(word, candidates[i], length) == 0) steps = 1;
+        if (steps < nearest_distance) {
+            nearest = candidates[i];
+            nearest_distance = steps;
+        }
+    }
+    return nearest;
+}
+
+/* --- Values --- */
+
+static bool parse_flag(const char *text, bool *value) {
+    static const char *const words[] = {"0", "1", "no", "yes", "false", "true", "off", "on"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (strcmp(text, words[i]) != 0) continue;
+        *value = i % 2 == 1;
+        return true;
+    }
+    return false;
+}
+
+/* Stores the value; false when it is not allowed. */
+static bool store(cli_options *options, const option_row *row, const char *text) {
+    char *field = (char *)options + row->offset;
+    switch (row->kind) {
+    case KIND_FLAG:
+        return parse_flag(text, (bool *)field);
+    case KIND_TEXT:
+        *(const char **)(void *)field = text;
+        return text[0] != '\0' || row->offset == FIELD(system);
+    case KIND_TEXTS:
+        if (options->stops_count == OPTIONS_STOPS_MAX) return false;
+        options->stops[options->stops_count++] = text;
+        return true;
+    case KIND_RAM: {
+        uint64_t bytes = 0;
+        options->ram_unlimited = strcmp(text, "none") == 0;
+        if (!options->ram_unlimited && (!lv_parse_size(text, &bytes) || bytes == 0)) return false;
+        options->ram_bytes = bytes;
+        return true;
+    }
+    case KIND_COUNT: {
+        uint64_t value;
+        if (!lv_parse_u64(text, (uint64_t)row->least, (uint64_t)row->most, &value)) return false;
+        *(uint32_t *)(void *)field = (uint32_t)value;
+        return true;
+    }
+    case KIND_INTEGER: {
+        int64_t value;
+        if (!lv_parse_i64(text, (int64_t)row->least, (int64_t)row->most, &value)) return false;
+        *(int32_t *)(void *)field = (int32_t)value;
+        return true;
+    }
+    case KIND_NUMBER: {
+        double value;
+        if (!lv_parse_double(text, row->least, row->most, &value)) return false;
+        *(float *)(void *)field = (float)value;
+        return true;
+    }
+    case KIND_SEED:
+        options->seed_given = strcmp(text, "-1") != 0;
+        return !options->seed_given || lv_parse_u64(text, 0, UINT64_MAX, &options->seed);
+    case KIND_CHOICE:
+        for (int32_t i = 0; row->choices[i] != NULL; i++) {
+            if (strcmp(text, row->choices[i]) != 0) continue;
+            *(int32_t *)(void *)field = i;
+            return true;
+        }
+        return false;
+    }
+    return false;
+}
+
+/* What is allowed, in words. */
+static void describe(const option_row *row, char *text, size_t capacity) {
+    switch (row->kind) {
+    case KIND_FLAG:
+        snprintf(text, capacity, "1 or 0, yes or no, true or false, on or off");
+        break;
+    case KIND_TEXT:
+        snprintf(text, capacity, "a text that is not empty");
+        break;
+    case KIND_TEXTS:
+        snprintf(text, capacity, "at most %d of them", OPTIONS_STOPS_MAX);
+        break;
+    case KIND_RAM:
+        snprintf(text, capacity, "a size such as 700M or 1.5G, or none");
+        break;
+    case KIND_COUNT:
+    case KIND_INTEGER:
+        snprintf(text, capacity, "a whole number from %.0f to %.0f", row->least, row->most);
+        break;
+    case KIND_NUMBER:
+        if (row->most >= (double)FLT_MAX) {
+            snprintf(text, capacity, "a number of %g or more", row->least);
+        } else {
+            snprintf(text, capacity, "a number from %g to %g", row->least, row->most);
+        }
+        break;
+    case KIND_SEED:
+        snprintf(text, capacity, "a whole number from 0 to 18446744073709551615, or -1 for one that is drawn");
+        break;
+    case KIND_CHOICE: {
+        size_t used = 0;
+        for (size_t i = 0; row->choices[i] != NULL && used < capacity; i++) {
+            used += (size_t)snprintf(text + used, capacity - used, "%s%s", i == 0 ? "" : ", ", row->choices[i]);
+        }
+        if (row->choices_note != NULL && used < capacity) {
+            snprintf(text + used, capacity - used, " (%s)", row->choices_note);
+        }
+        break;
+    }
+    }
+}
+
+static options_result wrong_value(const option_row *row, const char *name, const char *value, char *message) {
+    char allowed[256];
+    describe(row, allowed, sizeof allowed);
+    snprintf(message, OPTIONS_MESSAGE_BYTES, "%s is '%.200s'; allowed: %s", name, value, allowed);
+    return OPTIONS_WRONG;
+}
+
+/* --- Environment --- */
+
+static void environment_name(const option_row *row, char name[64]) {
+    snprintf(name, 64, "LEVER_%s", row->name);
+    for (char *c = name; *c != '\0'; c++) *c = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
+}
+
+static options_result read_environment(cli_options *options, unsigned command, char *(*lookup)(const char *),
+                                       char *message) {
+    for (size_t i = 0; i < TABLE_COUNT; i++) {
+        char name[64];
+        environment_name(&table[i], name);
+        const char *value = (table[i].commands & command) != 0 ? lookup(name) : NULL;
+        if (value == NULL || value[0] == '\0') continue;
+        if (!store(options, &table[i], value)) return wrong_value(&table[i], name, value, message);
+    }
+    return OPTIONS_OK;
+}
+
+/* --- Command line --- */
+
+typedef struct {
+    struct option longs[TABLE_COUNT + 3];
+    char shorts[2 * TABLE_COUNT + 3];
+    const char *names[TABLE_COUNT + 3]; /* those of the command, for guessing */
+} getopt_tables;
+
+static void fill_getopt_tables(getopt_tables *tables, unsigned command) {
+    *tables = (getopt_tables){.shorts = ":h"};
+    size_t longs = 0, shorts = strlen(tables->shorts);
+    for (size_t i = 0; i < TABLE_COUNT; i++) {
+        if ((table[i].commands & command) == 0) continue;
+        const bool flag = table[i].kind == KIND_FLAG;
+        tables->names[longs] = table[i].name;
+        tables->longs[longs++] =
+            (struct option){table[i].name, flag ? no_argument : required_argument, NULL, TABLE_CODE + (int)i};
+        if (table[i].letter == 0) continue;
+        tables->shorts[shorts++] = table[i].letter;
+        if (!flag) tables->shorts[shorts++] = ':';
+    }
+    tables->names[longs] = "help";
+    tables->longs[longs++] = (struct option){"help", no_argument, NULL, HELP_CODE};
+    tables->names[longs] = "version";
+    tables->longs[longs++] = (struct option){"version", no_argument, NULL, VERSION_CODE};
+}
+
+/* getopt says '?': `optopt` is a letter, the code of a long option that was given a value it does not take, or 0 for an
+ * unknown long option, which then stands in `word`. */
+static options_result unknown_option(const cli_command *command, const getopt_tables *tables, const char *word,
+                                     char *message) {
+    if (optopt >= HELP_CODE) {
+        snprintf(message, OPTIONS_MESSAGE_BYTES, "%.200s: this option takes no value", word);
+        return OPTIONS_WRONG;
+    }
+    if (optopt != 0) {
+        snprintf(message, OPTIONS_MESSAGE_BYTES, "unknown option -%c", optopt);
+        return OPTIONS_WRONG;
+    }
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+    for (size_t i = 0; i < TABLE_COUNT; i++) {
+        if (strcmp(name, table[i].name) != 0) continue;
+        snprintf(message, OPTIONS_MESSAGE_BYTES, "'lever %s' does not take --%s", command->name, name);
+        return OPTIONS_WRONG;
+    }
+    const char *nearest = options_nearest(name, tables->names);
+    snprintf(message, OPTIONS_MESSAGE_BYTES, "unknown option --%s%s%s%s", name,
+             nearest != NULL ? "; did you mean --" : "", nearest != NULL ? nearest : "", nearest != NULL ? "?" : "");
+    return OPTIONS_WRONG;
+}
+
+static options_result missing_value(char *message) {
+    for (size_t i = 0; i < TABLE_COUNT; i++) {
+        if (optopt != TABLE_CODE + (int)i && (table[i].letter == 0 || optopt != table[i].letter)) continue;
+        char allowed[256];
+        describe(&table[i], allowed, sizeof allowed);
+        snprintf(message, OPTIONS_MESSAGE_BYTES, "--%s needs a value: %s, for example --%s '%s'", table[i].name,
+                 allowed, table[i].name, table[i].example);
+        break;
+    }
+    return OPTIONS_WRONG;
+}
+
+static options_result take_arguments(cli_options *options, const cli_command *command, int argc, char **argv,
+                                     char *message) {
+    const int count = argc - optind;
+    if (count > command->arguments_max) {
+        const bool quoting = command->bit == ON_RUN;
+        snprintf(message, OPTIONS_MESSAGE_BYTES, "'%.200s' is one argument too many; usage: lever %s%s%s%s",
+                 argv[optind + command->arguments_max], command->name, command->arguments[0] != '\0' ? " " : "",
+                 command->arguments, quoting ? " (put a prompt of several words in quotes)" : "");
+        return OPTIONS_WRONG;
+    }
+    if (count < command->arguments_min) {
+        snprintf(message, OPTIONS_MESSAGE_BYTES, "an argument is missing; usage: lever %s %s", command->name,
+                 command->arguments);
+        return OPTIONS_WRONG;
+    }
+    options->arguments_count = count;
+    for (int i = 0; i < count; i++) options->arguments[i] = argv[optind + i];
+    return OPTIONS_OK;
+}
+
+options_result options_parse(cli_options *options, const cli_command *command, int argc, char **argv,
+                             char *(*lookup)(const char *name), char message[OPTIONS_MESSAGE_BYTES]) {
+    set_defaults(options);
+    message[0] = '\0';
+    const options_result environment = read_environment(options, command->bit, lookup, message);
+
+    getopt_tables tables;
+    fill_getopt_tables(&tables, command->bit);
+    const size_t stops_of_environment = options->stops_count;
+    bool stops_replaced = false;
+    optind = 0; /* starts anew, in glibc, musl and bionic */
+    opterr = 0;
+    for (;;) {
+        const int code = getopt_long(argc, argv, tables.shorts, tables.longs, NULL);
+        if (code == -1) break;
+        if (code == HELP_CODE || code == 'h') return OPTIONS_HELP;
+        if (code == VERSION_CODE) return OPTIONS_VERSION;
+        if (code == '?') return unknown_option(command, &tables, argv[optind - 1], message);
+        if (code == ':') return missing_value(message);
+
+        const option_row *row = NULL;
+        for (size_t i = 0; i < TABLE_COUNT; i++) {
+            if (code == TABLE_CODE + (int)i || code == table[i].letter) row = &table[i];
+        }
+        if (row->kind == KIND_TEXTS && !stops_replaced && stops_of_environment > 0) options->stops_count = 0;
+        stops_replaced = stops_replaced || row->kind == KIND_TEXTS;
+        char name[64];
+        snprintf(name, sizeof name, "--%s", row->name);
+        const char *value = row->kind == KIND_FLAG ? "1" : optarg;
+        if (!store(options, row, value)) return wrong_value(row, name, value, message);
+    }
+    if (environment != OPTIONS_OK) return environment;
+    return take_arguments(options, command, argc, argv, message);
+}
+
+void options_print_help(FILE *out, const cli_command *command) {
+    fprintf(out, "lever %s%s%s - %s\n\n%s%s", command->name, command->arguments[0] != '\0' ? " " : "",
+            command->arguments, command->summary, command->details, command->details[0] != '\0' ? "\n" : "");
+    for (size_t i = 0; i < TABLE_COUNT; i++) {
+        if ((table[i].commands & command->bit) == 0) continue;
+        char left[48];
+        snprintf(left, sizeof left, "%c%c%s--%s%s%s", table[i].letter != 0 ? '-' : ' ',
+                 table[i].letter != 0 ? table[i].letter : ' ', table[i].letter != 0 ? ", " : "  ", table[i].name,
+                 table[i].value != NULL ? " " : "", table[i].value != NULL ? table[i].value : "");
+        fprintf(out, "  %-28s %s\n", left, table[i].help);
+    }
+    fprintf(out,
+            "  -h, --help                   this text\n"
+            "      --version                the version\n\n"
+            "Each option can also stand in the environment: --log-level as LEVER_LOG_LEVEL. Sizes: 512M, 1.5G.\n\n"
+            "%s",
+            command->example);
+}

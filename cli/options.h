@@ -1,0 +1,91 @@
+/* options.h - what the user asked for, from the command line and the environment.
+ *
+ * One table (options.c) gives every option its name, its value, its range, the commands that take it and its line in
+ * the help; `--target-ram` is LEVER_TARGET_RAM in the environment, and the command line wins. A mistake is told with
+ * the option, the value and what is allowed. Strings are borrowed from argv and the environment. */
+#ifndef CLI_OPTIONS_H
+#define CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define OPTIONS_STOPS_MAX 16
+#define OPTIONS_ARGUMENTS_MAX 2
+
+/* Bits of the commands, for the table of options. */
+enum {
+    ON_RUN = 1 << 0,
+    ON_CHAT = 1 << 1,
+    ON_PLAN = 1 << 2,
+    ON_PACK = 1 << 3,
+    ON_PULL = 1 << 4,
+    ON_INSPECT = 1 << 5,
+    ON_DOCTOR = 1 << 6,
+};
+
+/* In the order of their weight: a line is shown when its level is at least the one chosen. */
+enum { SHOW_DEBUG = 0, SHOW_INFO = 1, SHOW_WARNING = 2, SHOW_NOTHING = 3 };
+
+typedef struct {
+    /* The model and what it may use. */
+    const char *model; /* NULL: the default pair's target */
+    uint64_t ram_bytes;
+    bool ram_unlimited;
+    int32_t target_ram_percent; /* -1: not given */
+    uint32_t context_tokens, threads, lanes;
+    bool no_direct;
+
+    /* The answer. */
+    int32_t strategy;    /* index into the strategies that work; 0: ar */
+    uint32_t tokens_max; /* 0: until it ends */
+    float temperature;
+    int32_t top_k;
+    float top_p, min_p;
+    uint64_t seed;
+    bool seed_given;
+    float repeat_penalty, presence_penalty, frequency_penalty;
+    const char *stops[OPTIONS_STOPS_MAX];
+    size_t stops_count;
+    const char *system;
+    bool raw;
+
+    /* Files. */
+    const char *type;
+    bool verify, no_pack, quick;
+
+    /* What is shown. */
+    bool json, quiet;
+    int32_t log_level;
+
+    const char *arguments[OPTIONS_ARGUMENTS_MAX];
+    int arguments_count;
+} cli_options;
+
+typedef struct {
+    const char *name;
+    const char *arguments; /* "[PROMPT|-]", "" */
+    const char *summary;
+    const char *details; /* lines for the help, each ended by a newline; "" */
+    const char *example; /* lines with commands */
+    unsigned bit;
+    int arguments_min, arguments_max;
+    int (*run)(const cli_options *options);
+} cli_command;
+
+typedef enum { OPTIONS_OK, OPTIONS_HELP, OPTIONS_VERSION, OPTIONS_WRONG } options_result;
+
+#define OPTIONS_MESSAGE_BYTES 1024
+
+/* Reads argv[1..] (argv[0] is the command's name) and, before it, the environment through `lookup` (getenv, or a test's
+ * own). OPTIONS_WRONG: `message` says what is wrong and what is allowed. */
+options_result options_parse(cli_options *options, const cli_command *command, int argc, char **argv,
+                             char *(*lookup)(const char *name), char message[OPTIONS_MESSAGE_BYTES]);
+
+void options_print_help(FILE *out, const cli_command *command);
+
+/* Of `candidates` (ended by NULL) the one that was probably meant, or NULL. */
+const char *options_nearest(const char *word, const char *const *candidates);
+
+#endif

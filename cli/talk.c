@@ -1,0 +1,182 @@
+/* talk.c - see talk.h. */
+#include "talk.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "base/text.h"
+#include "interrupt.h"
+#include "terminal.h"
+
+bool talk_engine_options(const cli_options *options, char model_path[PATH_BYTES], lever_engine_options *engine,
+                         int *exit_code) {
+    char message[PATH_BYTES + 256];
+    if (!models_find(options->model, model_path, message, sizeof message)) {
+        *exit_code = fail(LEVER_E_FORMAT, message);
+        return false;
+    }
+    lever_engine_options_init(engine);
+    engine->model_path = model_path;
+    engine->ram_bytes = options->ram_bytes;
+    engine->ram_unlimited = options->ram_unlimited;
+    engine->target_ram_percent = options->target_ram_percent;
+    engine->context_tokens = options->context_tokens;
+    engine->threads = options->threads;
+    engine->lanes = options->lanes;
+    if (options->no_direct) engine->direct_io = false;
+    engine->log = show_log;
+    engine->log_user = (void *)(uintptr_t)options; /* show_log does not change it */
+    return true;
+}
+
+int talk_open(talk *opened, const cli_options *options) {
+    *opened = (talk){.options = options, .seed = options->seed_given ? options->seed : lv_seed_draw()};
+    lever_engine_options engine_options;
+    int exit_code = EXIT_DONE;
+    if (!talk_engine_options(options, opened->model_path, &engine_options, &exit_code)) return exit_code;
+    progress_open(&opened->bar, "", UNIT_BYTES, options);
+    engine_options.progress = progress_of_stage;
+    engine_options.progress_user = &opened->bar;
+
+    lever_error error = {0};
+    lever_status status = lever_engine_open(&opened->engine, &engine_options, &error);
+    if (status == LEVER_OK) {
+        lever_session_options session_options;
+        lever_session_options_init(&session_options);
+        status = lever_session_open(&opened->session, opened->engine, &session_options, &error);
+    }
+    progress_close(&opened->bar);
+    if (status != LEVER_OK) return fail(status, error.message);
+    lever_engine_get_info(opened->engine, &opened->info);
+    lever_engine_get_plan(opened->engine, &opened->plan);
+    return EXIT_DONE;
+}
+
+void talk_close(talk *opened) {
+    progress_close(&opened->bar);
+    lever_session_close(&opened->session);
+    lever_engine_close(&opened->engine);
+}
+
+/* Makes room for `count` tokens. */
+static bool token_list_reserve(token_list *tokens, size_t count) {
+    if (count <= tokens->capacity) return true;
+    const size_t capacity = count + count / 2;
+    int32_t *grown = realloc(tokens->data, capacity * sizeof *grown);
+    if (grown == NULL) return false;
+    tokens->data = grown;
+    tokens->capacity = capacity;
+    return true;
+}
+
+static lever_status out_of_memory(lever_error *error) {
+    error->status = LEVER_E_MEMORY;
+    snprintf(error->message, sizeof error->message, "no memory for the tokens of the prompt");
+    return LEVER_E_MEMORY;
+}
+
+lever_status talk_tokenize_raw(talk *opened, const char *text, size_t bytes, token_list *tokens, lever_error *error) {
+    for (;;) {
+        const lever_status status = lever_tokenize(opened->engine, text, bytes, true, true, tokens->data,
+                                                   tokens->capacity, &tokens->count, error);
+        if (status != LEVER_E_ARGUMENT || tokens->count <= tokens->capacity) return status;
+        if (!token_list_reserve(tokens, tokens->count)) return out_of_memory(error);
+    }
+}
+
+lever_status talk_tokenize_chat(talk *opened, const lever_message *messages, size_t count, token_list *tokens,
+                                lever_error *error) {
+    for (;;) {
+        const lever_status status = lever_chat_tokenize(opened->engine, messages, count, true, tokens->data,
+                                                        tokens->capacity, &tokens->count, error);
+        if (status != LEVER_E_ARGUMENT || tokens->count <= tokens->capacity) return status;
+        if (!token_list_reserve(tokens, tokens->count)) return out_of_memory(error);
+    }
+}
+
+static bool take_token(void *user, int32_t token, const char *text, size_t text_bytes) {
+    reply *answer = user;
+    if (token >= 0) {
+        if (!token_list_reserve(&answer->tokens, answer->tokens.count + 1)) answer->memory_failed = true;
+        if (!answer->memory_failed) answer->tokens.data[answer->tokens.count++] = token;
+    }
+    if (answer->bytes + text_bytes + 1 > answer->capacity) {
+        const size_t capacity = (answer->bytes + text_bytes + 1) * 2;
+        char *grown = realloc(answer->text, capacity);
+        if (grown == NULL) {
+            answer->memory_failed = true;
+            return false;
+        }
+        answer->text = grown;
+        answer->capacity = capacity;
+    }
+    if (text_bytes > 0) memcpy(answer->text + answer->bytes, text, text_bytes);
+    answer->bytes += text_bytes;
+    answer->text[answer->bytes] = '\0';
+    if (answer->streaming && text_bytes > 0) {
+        progress_make_room();
+        answer->write_failed = !put_data(text, text_bytes, &answer->closed);
+    }
+    return !answer->write_failed && !answer->memory_failed;
+}
+
+static void fill_generate_options(lever_generate_options *generate, const cli_options *options, uint64_t seed) {
+    lever_generate_options_init(generate);
+    generate->tokens_max = options->tokens_max;
+    generate->temperature = options->temperature;
+    generate->top_k = options->top_k;
+    generate->top_p = options->top_p;
+    generate->min_p = options->min_p;
+    generate->repeat_penalty = options->repeat_penalty;
+    generate->presence_penalty = options->presence_penalty;
+    generate->frequency_penalty = options->frequency_penalty;
+    generate->seed = seed;
+    generate->stops = options->stops;
+    generate->stops_count = options->stops_count;
+}
+
+lever_status talk_answer(talk *opened, const token_list *prompt, uint64_t seed, reply *answer, lever_error *error) {
+    interrupt_watch(opened->session);
+    lever_status status = lever_session_prompt(opened->session, prompt->data, prompt->count, error);
+    progress_close(&opened->bar);
+    if (status == LEVER_OK) {
+        lever_generate_options generate;
+        fill_generate_options(&generate, opened->options, seed);
+        status = lever_session_generate(opened->session, &generate, take_token, answer, &answer->finish, error);
+    }
+    interrupt_watch(NULL);
+    if (status == LEVER_E_CANCELLED) answer->finish = LEVER_FINISH_CANCELLED;
+    lever_session_get_statistics(opened->session, &answer->statistics);
+    if (status == LEVER_OK && answer->memory_failed) status = out_of_memory(error);
+    return status;
+}
+
+void reply_fini(reply *answer) {
+    free(answer->text);
+    free(answer->tokens.data);
+    *answer = (reply){0};
+}
+
+void talk_show_statistics(const talk *opened, const reply *answer, uint64_t seed) {
+    const lever_statistics *s = &answer->statistics;
+    char peak[32], budget[48] = "", per_token[64] = "";
+    if (s->ram_budget != UINT64_MAX) {
+        char size[32];
+        snprintf(budget, sizeof budget, " of %s", lv_format_size(s->ram_budget, size, sizeof size));
+    }
+    if (s->completion_tokens > 0 && s->bytes_read > 0) {
+        char size[32];
+        snprintf(per_token, sizeof per_token, ", %s read a token",
+                 lv_format_size(s->bytes_read / s->completion_tokens, size, sizeof size));
+    }
+    note(opened->options,
+         "%" PRIu64 " tokens at %.2f tok/s%s; prompt %" PRIu64 " tokens (%" PRIu64
+         " kept) in %.1f s; memory %s%s; seed "
+         "%" PRIu64 "; %s",
+         s->completion_tokens, s->decode_seconds > 0 ? (double)s->completion_tokens / s->decode_seconds : 0.0,
+         per_token, s->prompt_tokens, s->prompt_tokens_reused, s->prefill_seconds,
+         lv_format_size(s->rss_peak > 0 ? s->rss_peak : s->ram_peak, peak, sizeof peak), budget, seed,
+         lever_finish_text(answer->finish));
+}
