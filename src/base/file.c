@@ -150,8 +150,7 @@ static lever_status read_range(lv_file *file, uint8_t *data, uint64_t offset, si
     while (got < needed) {
         int descriptor = choose_descriptor(file, data + got, offset + got, wanted - got);
         bool buffered = descriptor == file->buffered;
-        size_t step = buffered ? needed - got : wanted - got;
-        ssize_t count = lv_os_pread(descriptor, data + got, step, offset + got);
+        ssize_t count = lv_os_pread(descriptor, data + got, wanted - got, offset + got);
         if (count > 0) {
             if (buffered) lv_os_drop_pages(descriptor, offset + got, (size_t)count);
             got += (size_t)count;

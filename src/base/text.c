@@ -158,13 +158,11 @@ bool lv_utf8_incomplete(const char *text, size_t bytes) {
 size_t lv_utf8_repair(const char *text, size_t bytes, char *out, size_t capacity) {
     static const char replacement[] = "\xEF\xBF\xBD";
     size_t needed = 0, length = 0;
-    bool full = false; /* once a character did not fit, no later one is written */
     for (size_t at = 0; at < bytes; at += length) {
         utf8_kind kind = utf8_first((const uint8_t *)text + at, bytes - at, &length);
         const char *source = kind == UTF8_VALID ? text + at : replacement;
         size_t count = kind == UTF8_VALID ? length : 3;
-        full = full || needed > capacity || count > capacity - needed;
-        if (!full) memcpy(out + needed, source, count);
+        if (needed <= capacity && count <= capacity - needed) memcpy(out + needed, source, count);
         needed += count;
     }
     return needed;

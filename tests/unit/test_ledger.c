@@ -86,7 +86,7 @@ static void test_names(void **state) {
     assert_string_equal(lv_category_name(LV_MEM_CATEGORIES_COUNT), "unknown");
 }
 
-enum { THREADS = 4, ROUNDS = 20000, LIMIT = 1000 };
+enum { THREADS = 4, ROUNDS = 200000, LIMIT = 1000 };
 
 typedef struct {
     lv_ledger *ledger;
@@ -98,7 +98,7 @@ static void *reserve_at_random(void *user) {
     worker *self = user;
     for (uint32_t round = 0; round < ROUNDS; round++) {
         lv_philox_block random = lv_philox((const uint32_t[4]){round, self->number, 0, 0}, (const uint32_t[2]){0, 0});
-        uint64_t bytes = random.word[0] % 500;
+        uint64_t bytes = random.word[0] % (LIMIT + 1);
         lv_category category = (lv_category)(random.word[1] % LV_MEM_CATEGORIES_COUNT);
         if (lv_ledger_reserve(self->ledger, category, bytes, NULL) != LEVER_OK) continue;
         if (lv_ledger_used(self->ledger) > LIMIT) self->above = true;

@@ -35,15 +35,21 @@ static void test_long_texts_are_cut(void **state) {
     char text[3000];
     memset(text, 'x', sizeof text);
     text[sizeof text - 1] = '\0';
-    lever_error error;
-    lv_fail(&error, LEVER_E_IO, "%s", text);
-    assert_int_equal(strlen(error.message), sizeof error.message - 1);
-    lv_error_prefix(&error, "front ");
-    assert_int_equal(strlen(error.message), sizeof error.message - 1);
-    assert_memory_equal(error.message, "front xxx", 9);
-    lv_error_prefix(&error, "%s", text);
-    assert_int_equal(strlen(error.message), sizeof error.message - 1);
-    assert_int_equal(error.message[0], 'x');
+    struct {
+        lever_error error;
+        char guard[4096];
+    } whole;
+    memset(whole.guard, '#', sizeof whole.guard);
+    lever_error *error = &whole.error;
+    lv_fail(error, LEVER_E_IO, "%s", text);
+    assert_int_equal(strlen(error->message), sizeof error->message - 1);
+    lv_error_prefix(error, "front ");
+    assert_int_equal(strlen(error->message), sizeof error->message - 1);
+    assert_memory_equal(error->message, "front xxx", 9);
+    lv_error_prefix(error, "%s", text);
+    assert_int_equal(strlen(error->message), sizeof error->message - 1);
+    assert_int_equal(error->message[0], 'x');
+    for (size_t i = 0; i < sizeof whole.guard; i++) assert_int_equal(whole.guard[i], '#');
 }
 
 static void test_clear(void **state) {

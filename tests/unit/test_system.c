@@ -96,6 +96,23 @@ static void test_cgroup_v2_parent(void **state) {
     assert_int_equal(memory.usable_bytes, MIB(48));
 }
 
+/* A parent with more room changes nothing. */
+static void test_cgroup_v2_wide_parent(void **state) {
+    (void)state;
+    const fake_file files[] = {
+        meminfo,
+        {"/proc/self/cgroup", "0::/a/b\n"},
+        {"/sys/fs/cgroup/a/b/memory.max", "1073741824\n"},
+        {"/sys/fs/cgroup/a/b/memory.current", "0\n"},
+        {"/sys/fs/cgroup/a/memory.max", "2147483648\n"},
+        {"/sys/fs/cgroup/a/memory.current", "104857600\n"},
+    };
+    lv_system_memory memory;
+    lv_system_memory_read(FAKE_ROOT("v2wide", files), &memory);
+    assert_int_equal(memory.cgroup_limit, MIB(1024));
+    assert_int_equal(memory.usable_bytes, MIB(1024));
+}
+
 static void test_cgroup_v1(void **state) {
     (void)state;
     const fake_file files[] = {
@@ -140,13 +157,10 @@ static void test_this_machine(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_process),
-        cmocka_unit_test(test_no_cgroup),
-        cmocka_unit_test(test_nothing_readable),
-        cmocka_unit_test(test_cgroup_v2),
-        cmocka_unit_test(test_cgroup_v2_parent),
-        cmocka_unit_test(test_cgroup_v1),
-        cmocka_unit_test(test_cgroup_v1_unlimited),
+        cmocka_unit_test(test_process),          cmocka_unit_test(test_no_cgroup),
+        cmocka_unit_test(test_nothing_readable), cmocka_unit_test(test_cgroup_v2),
+        cmocka_unit_test(test_cgroup_v2_parent), cmocka_unit_test(test_cgroup_v2_wide_parent),
+        cmocka_unit_test(test_cgroup_v1),        cmocka_unit_test(test_cgroup_v1_unlimited),
         cmocka_unit_test(test_this_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

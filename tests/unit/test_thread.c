@@ -3,6 +3,7 @@
 
 #include <sched.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "support/check.h"
 #include "support/scratch.h"
@@ -33,7 +34,7 @@ static void test_start_and_join(void **state) {
 static const char *fake_sysfs(const char *folder, const char *file, const unsigned kinds[3]) {
     static char root[512];
     char path[512], name[128], text[32];
-    for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+    for (unsigned cpu = 0; cpu < CPU_SETSIZE && cpu < (unsigned)sysconf(_SC_NPROCESSORS_CONF); cpu++) {
         if (!kinds[cpu % 3]) continue;
         snprintf(name, sizeof name, "%s/devices/system/cpu/cpu%u/%s", folder, cpu, file);
         int length = snprintf(text, sizeof text, "%u\n", kinds[cpu % 3]);
@@ -42,28 +43,42 @@ static const char *fake_sysfs(const char *folder, const char *file, const unsign
     return scratch_path(folder, root, sizeof root);
 }
 
-/* Allowed processors whose number modulo 3 has its bit in `kinds`. */
-static uint32_t allowed_count(unsigned kinds) {
+/* Allowed processors with at least three quarters of the best one's number. */
+static uint32_t wanted_count(const unsigned kinds[3]) {
     cpu_set_t allowed;
     assert_int_equal(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+    unsigned best = 0;
     uint32_t count = 0;
-    for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++) count += CPU_ISSET(cpu, &allowed) && (kinds >> cpu % 3 & 1);
+    for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &allowed) && kinds[cpu % 3] > best) best = kinds[cpu % 3];
+    for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        count += CPU_ISSET(cpu, &allowed) && 4 * kinds[cpu % 3] >= 3 * best;
     return count;
 }
 
+/* All orders, so that a machine with two processors sees every pair of kinds. */
 static void test_fast_processors(void **state) {
     (void)state;
-    /* Processors 0, 3, 6.. / 1, 4, 7.. / 2, 5, 8... Those that the process may not use do not count: with processors
-     * missing the best of what is there is the measure. */
-    if (allowed_count(1) == 0 || allowed_count(2) == 0) skip();
-    const char *capacities = fake_sysfs("capacity", "cpu_capacity", (unsigned[3]){1024, 250, 800});
-    assert_int_equal(lv_cpu_fast_count(capacities), allowed_count(1 | 4));
-    const char *frequencies =
-        fake_sysfs("frequency", "cpufreq/cpuinfo_max_freq", (unsigned[3]){1800000, 3200000, 2800000});
-    assert_int_equal(lv_cpu_fast_count(frequencies), allowed_count(2 | 4));
-    const char *gaps = fake_sysfs("gaps", "cpu_capacity", (unsigned[3]){1024, 0, 800});
-    assert_int_equal(lv_cpu_fast_count(gaps), allowed_count(7)); /* not comparable: all count */
-    assert_int_equal(lv_cpu_fast_count("/nonexistent"), allowed_count(7));
+    static const unsigned orders[][3] = {{1024, 250, 800}, {1024, 800, 250}, {250, 1024, 800}, {800, 767, 1024}};
+    for (unsigned i = 0; i < sizeof orders / sizeof *orders; i++) {
+        char folder[32];
+        snprintf(folder, sizeof folder, "capacity%u", i);
+        assert_int_equal(lv_cpu_fast_count(fake_sysfs(folder, "cpu_capacity", orders[i])), wanted_count(orders[i]));
+        snprintf(folder, sizeof folder, "frequency%u", i);
+        assert_int_equal(lv_cpu_fast_count(fake_sysfs(folder, "cpufreq/cpuinfo_max_freq", orders[i])),
+                         wanted_count(orders[i]));
+    }
+}
+
+static void test_unknown_processors(void **state) {
+    (void)state;
+    const unsigned alike[3] = {1, 1, 1};
+    /* Numbers that some lack cannot be compared: all processors count. */
+    assert_int_equal(lv_cpu_fast_count(fake_sysfs("gap0", "cpu_capacity", (unsigned[3]){1024, 0, 100})),
+                     wanted_count(alike));
+    assert_int_equal(lv_cpu_fast_count(fake_sysfs("gap1", "cpu_capacity", (unsigned[3]){0, 1024, 100})),
+                     wanted_count(alike));
+    assert_int_equal(lv_cpu_fast_count("/nonexistent"), wanted_count(alike));
     assert_true(lv_cpu_fast_count("/sys") >= 1);
 }
 
@@ -71,6 +86,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_start_and_join),
         cmocka_unit_test(test_fast_processors),
+        cmocka_unit_test(test_unknown_processors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
