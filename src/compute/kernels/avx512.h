@@ -11,13 +11,25 @@
 #define LV_INLINE static inline __attribute__((always_inline))
 #if defined(__clang__)
 #define LV_UNROLL _Pragma("clang loop unroll(full)")
+#define LV_NO_UNROLL _Pragma("clang loop unroll(disable)")
 #else
 #define LV_UNROLL _Pragma("GCC unroll 16")
+#define LV_NO_UNROLL _Pragma("GCC unroll 1")
 #endif
 
-/* Four bytes of an activation row in every row's place; compilers make it a broadcast operand of the next step. */
-LV_INLINE __m512i lv_quad_avx512(const int8_t *quants, size_t i) {
-    return _mm512_set1_epi32((int32_t)lv_load_u32(quants + 4 * i));
+/* Adds to each row's sum the products of its four weights with quants 4 * i to 4 * i + 3 of an activation row. */
+LV_INLINE __m512i lv_dot_quad_avx512(__m512i sums, __m512i weights, const int8_t *quants, size_t i) {
+#if defined(__clang__)
+    return _mm512_dpbusd_epi32(sums, weights, _mm512_set1_epi32((int32_t)lv_load_u32(quants + 4 * i)));
+#else /* gcc would load and broadcast first: an instruction and a register more */
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums) : "v"(weights), "m"(*(const int8_t(*)[4])(quants + 4 * i)));
+    return sums;
+#endif
+}
+
+/* Keeps the compiler from holding what it has loaded for the next use: to load again is free, to spill is not. */
+LV_INLINE void lv_forget_loads(void) {
+    __asm__ volatile("" ::: "memory");
 }
 
 /* Asks for `bytes` bytes in the second-level cache. */

@@ -73,7 +73,7 @@ LV_INLINE void dot_block(lv_kernel_type type, size_t columns, const uint8_t *til
             LV_UNROLL
             for (size_t c = 0; c < columns; c++) {
                 const lv_group_32 *group = group_at(activations, stride, c, g);
-                dots[c] = _mm512_dpbusd_epi32(dots[c], weights, lv_quad_avx512(group->quants, i));
+                dots[c] = lv_dot_quad_avx512(dots[c], weights, group->quants, i);
             }
         }
         const __m512 scales = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)tile));

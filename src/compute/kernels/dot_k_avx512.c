@@ -15,9 +15,11 @@ LV_INLINE __m512i dword_column(const uint8_t *group, size_t i) {
     return _mm512_loadu_si512(group + LV_DWORD_COLUMN * i);
 }
 
-/* total += float(sum) * (scales * the activations' scale) */
-LV_INLINE __m512 add_scaled(__m512 total, __m512i sum, __m512 scales, const lv_group_256 *group) {
-    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scales, _mm512_set1_ps(group->scale)), total);
+/* totals += float(sums) * (scales * the activations' scale), for one column. The totals stay in memory: they are needed
+ * once a super-block, and registers are short. */
+LV_INLINE void add_scaled(float *totals, __m512i sums, __m512 scales, const lv_group_256 *group) {
+    const __m512 factor = _mm512_mul_ps(scales, _mm512_set1_ps(group->scale));
+    _mm512_storeu_ps(totals, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums), factor, _mm512_loadu_ps(totals)));
 }
 
 /* --- Q4_K --------------------------------------------------------------------------------------------------------- */
@@ -62,37 +64,45 @@ LV_INLINE __m512i minima_pair(const __m512i halves[2], size_t pair) {
 }
 
 LV_INLINE void add_q4_k(size_t columns, const uint8_t *tile, const uint8_t *activations, size_t stride, size_t g,
-                        __m512 *total) {
+                        float *totals) {
     const q4_k_bytes bytes = unpack_q4_k_bytes(tile);
+    __m512i scales_of[8];
+    LV_UNROLL
+    for (size_t j = 0; j < 8; j++) scales_of[j] = unsigned_byte(bytes.scales, j);
     __m512i sums[COLUMNS_MAX];
     LV_UNROLL
     for (size_t c = 0; c < columns; c++) sums[c] = _mm512_setzero_si512();
 
-    LV_UNROLL
-    for (size_t j = 0; j < 8; j++) {
-        __m512i dots[COLUMNS_MAX];
+    LV_NO_UNROLL
+    for (size_t pair = 0; pair < 4; pair++) {
         LV_UNROLL
-        for (size_t c = 0; c < columns; c++) dots[c] = _mm512_setzero_si512();
-        LV_UNROLL
-        for (size_t i = 0; i < 8; i++) {
-            const __m512i packed = dword_column(tile, 4 + 8 * (j / 2) + i);
-            const __m512i weights =
-                _mm512_and_si512(j % 2 == 0 ? packed : _mm512_srli_epi16(packed, 4), _mm512_set1_epi8(15));
+        for (size_t odd = 0; odd < 2; odd++) {
+            lv_forget_loads();
+            __m512i dots[COLUMNS_MAX];
+            LV_UNROLL
+            for (size_t c = 0; c < columns; c++) dots[c] = _mm512_setzero_si512();
+            LV_UNROLL
+            for (size_t i = 0; i < 8; i++) {
+                const __m512i packed = dword_column(tile, 4 + 8 * pair + i);
+                const __m512i weights =
+                    _mm512_and_si512(odd == 0 ? packed : _mm512_srli_epi16(packed, 4), _mm512_set1_epi8(15));
+                LV_UNROLL
+                for (size_t c = 0; c < columns; c++) {
+                    const lv_group_256 *group = group_at(activations, stride, c, g);
+                    dots[c] = lv_dot_quad_avx512(dots[c], weights, group->quants + 64 * pair, 8 * odd + i);
+                }
+            }
             LV_UNROLL
             for (size_t c = 0; c < columns; c++)
-                dots[c] = _mm512_dpbusd_epi32(dots[c], weights,
-                                              lv_quad_avx512(group_at(activations, stride, c, g)->quants, 8 * j + i));
+                sums[c] = _mm512_add_epi32(sums[c], _mm512_mullo_epi32(dots[c], scales_of[2 * pair + odd]));
         }
-        const __m512i scale = unsigned_byte(bytes.scales, j);
-        LV_UNROLL
-        for (size_t c = 0; c < columns; c++) sums[c] = _mm512_add_epi32(sums[c], _mm512_mullo_epi32(dots[c], scale));
     }
 
     const __m512i halves = dword_column(tile, 0);
     const __m512 scales = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(halves));
     LV_UNROLL
     for (size_t c = 0; c < columns; c++)
-        total[c] = add_scaled(total[c], sums[c], scales, group_at(activations, stride, c, g));
+        add_scaled(totals + c * LV_TILE_ROWS, sums[c], scales, group_at(activations, stride, c, g));
 
     /* The minima are subtracted: added with the scale's sign turned, which changes nothing else. */
     const __m512i minus = _mm512_xor_si512(_mm512_srli_epi32(halves, 16), _mm512_set1_epi32(0x8000));
@@ -110,21 +120,22 @@ LV_INLINE void add_q4_k(size_t columns, const uint8_t *tile, const uint8_t *acti
     }
     LV_UNROLL
     for (size_t c = 0; c < columns; c++)
-        total[c] = add_scaled(total[c], sums[c], minima_scales, group_at(activations, stride, c, g));
+        add_scaled(totals + c * LV_TILE_ROWS, sums[c], minima_scales, group_at(activations, stride, c, g));
 }
 
 /* --- Q6_K --------------------------------------------------------------------------------------------------------- */
 
-/* Step i (0 to 3) of the sub-block that is number 8 * n + h + 2 * t: its elements 4 * i to 4 * i + 3, from 0 to 63. */
-LV_INLINE __m512i weights_q6_k(const uint8_t *tile, size_t n, size_t h, size_t t, size_t i) {
-    const __m512i low = dword_column(tile, 16 * n + 8 * (t % 2) + 4 * h + i);
-    const __m512i high = dword_column(tile, 32 + 8 * n + 4 * h + i);
-    const __m512i nibbles = t < 2 ? low : _mm512_srli_epi16(low, 4);
-    const __m512i bits = t == 0   ? _mm512_slli_epi16(high, 4)
-                         : t == 1 ? _mm512_slli_epi16(high, 2)
-                         : t == 2 ? high
-                                  : _mm512_srli_epi16(high, 2);
-    const __m512i top = _mm512_and_si512(bits, _mm512_set1_epi8(48));
+/* Step i (0 to 3) of the sub-block that is number 8 * n + h + 2 * t, as numbers from 0 to 63; `low` and `high` are
+ * where the dword columns of n and h begin. */
+LV_INLINE __m512i weights_q6_k(const uint8_t *low, const uint8_t *high, size_t t, size_t i) {
+    const __m512i packed = dword_column(low, 8 * (t % 2) + i);
+    const __m512i tops = dword_column(high, i);
+    const __m512i nibbles = t < 2 ? packed : _mm512_srli_epi16(packed, 4);
+    const __m512i moved = t == 0   ? _mm512_slli_epi16(tops, 4)
+                          : t == 1 ? _mm512_slli_epi16(tops, 2)
+                          : t == 2 ? tops
+                                   : _mm512_srli_epi16(tops, 2);
+    const __m512i top = _mm512_and_si512(moved, _mm512_set1_epi8(48));
     return _mm512_ternarylogic_epi32(nibbles, _mm512_set1_epi8(15), top, 0xea); /* (a & b) | c */
 }
 
@@ -144,36 +155,46 @@ LV_INLINE __m512i sub_scale_q6_k(const uint8_t *tile, size_t j) {
 }
 
 LV_INLINE void add_q6_k(size_t columns, const uint8_t *tile, const uint8_t *activations, size_t stride, size_t g,
-                        __m512 *total) {
+                        float *totals) {
+    __m512i scales_of[16];
+    LV_UNROLL
+    for (size_t j = 0; j < 16; j++) scales_of[j] = sub_scale_q6_k(tile, j);
     __m512i sums[COLUMNS_MAX];
     LV_UNROLL
     for (size_t c = 0; c < columns; c++) sums[c] = _mm512_setzero_si512();
 
-    LV_UNROLL
-    for (size_t k = 0; k < 16; k++) {
-        const size_t n = k / 8, h = k / 4 % 2, t = k % 4, j = 8 * n + h + 2 * t;
-        __m512i dots[COLUMNS_MAX];
+    LV_NO_UNROLL
+    for (size_t first = 0; first < 10;
+         first += first == 1 ? 7 : 1) { /* sub-blocks 0, 1, 8, 9 and what is 2 * t above */
+        const uint8_t *low = tile + LV_DWORD_COLUMN * (2 * (first & 8) + 4 * (first & 1));
+        const uint8_t *high = tile + LV_DWORD_COLUMN * (32 + (first & 8) + 4 * (first & 1));
         LV_UNROLL
-        for (size_t c = 0; c < columns; c++)
-            dots[c] = _mm512_set1_epi32(group_at(activations, stride, c, g)->seeds_16[j]);
-        LV_UNROLL
-        for (size_t i = 0; i < 4; i++) {
-            const __m512i weights = weights_q6_k(tile, n, h, t, i);
+        for (size_t t = 0; t < 4; t++) {
+            lv_forget_loads();
+            __m512i dots[COLUMNS_MAX];
             LV_UNROLL
             for (size_t c = 0; c < columns; c++)
-                dots[c] = _mm512_dpbusd_epi32(dots[c], weights,
-                                              lv_quad_avx512(group_at(activations, stride, c, g)->quants, 4 * j + i));
+                dots[c] = _mm512_set1_epi32((group_at(activations, stride, c, g)->seeds_16 + first)[2 * t]);
+            LV_UNROLL
+            for (size_t i = 0; i < 4; i++) {
+                const __m512i weights = weights_q6_k(low, high, t, i);
+                LV_UNROLL
+                for (size_t c = 0; c < columns; c++) {
+                    const lv_group_256 *group = group_at(activations, stride, c, g);
+                    dots[c] = lv_dot_quad_avx512(dots[c], weights, group->quants + 16 * first, 8 * t + i);
+                }
+            }
+            LV_UNROLL
+            for (size_t c = 0; c < columns; c++)
+                sums[c] = _mm512_add_epi32(sums[c], _mm512_mullo_epi32(dots[c], scales_of[first + 2 * t]));
         }
-        const __m512i scale = sub_scale_q6_k(tile, j);
-        LV_UNROLL
-        for (size_t c = 0; c < columns; c++) sums[c] = _mm512_add_epi32(sums[c], _mm512_mullo_epi32(dots[c], scale));
     }
 
     const __m512 scales =
         _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(tile + 52 * LV_DWORD_COLUMN)));
     LV_UNROLL
     for (size_t c = 0; c < columns; c++)
-        total[c] = add_scaled(total[c], sums[c], scales, group_at(activations, stride, c, g));
+        add_scaled(totals + c * LV_TILE_ROWS, sums[c], scales, group_at(activations, stride, c, g));
 }
 
 /* --- Blocks of columns -------------------------------------------------------------------------------------------- */
@@ -181,19 +202,14 @@ LV_INLINE void add_q6_k(size_t columns, const uint8_t *tile, const uint8_t *acti
 LV_INLINE void dot_block(lv_kernel_type type, size_t columns, const uint8_t *tile, size_t groups_count,
                          const uint8_t *activations, size_t stride, float *sums, const uint8_t *ahead,
                          size_t ahead_step) {
-    __m512 total[COLUMNS_MAX];
-    LV_UNROLL
-    for (size_t c = 0; c < columns; c++) total[c] = _mm512_loadu_ps(sums + c * LV_TILE_ROWS);
     for (size_t g = 0; g < groups_count; g++, ahead += ahead_step) {
         lv_prefetch_avx512(ahead, ahead_step);
         if (type == LV_Q4_K)
-            add_q4_k(columns, tile, activations, stride, g, total);
+            add_q4_k(columns, tile, activations, stride, g, sums);
         else
-            add_q6_k(columns, tile, activations, stride, g, total);
+            add_q6_k(columns, tile, activations, stride, g, sums);
         tile += lv_kernel_block_bytes(type) * LV_TILE_ROWS;
     }
-    LV_UNROLL
-    for (size_t c = 0; c < columns; c++) _mm512_storeu_ps(sums + c * LV_TILE_ROWS, total[c]);
 }
 
 LV_DEFINE_DOT_AVX512(lv_dot_q4_k_avx512, LV_Q4_K)

@@ -99,15 +99,6 @@ size_t lv_kernel_scratch_bytes(size_t row_elements) {
     return SUMS_BYTES + CHUNK_BYTES_MAX;
 }
 
-static void interleave_chunk(const walk *w, const uint8_t *tile, size_t rows_count, size_t group_first, size_t count) {
-    const uint8_t *rows[LV_TILE_ROWS];
-    for (size_t r = 0; r < LV_TILE_ROWS; r++) { /* past the last row, that row again: its sums are not stored */
-        const size_t row = r < rows_count ? r : rows_count - 1;
-        rows[r] = tile + row * w->row_bytes + group_first * w->block_bytes;
-    }
-    w->kernels->interleave[w->type](rows, count, w->chunk);
-}
-
 /* The sums of one tile with the columns from column_first on. */
 static void sum_tile(const walk *w, const uint8_t *tile, size_t rows_count, size_t column_first, size_t columns_count) {
     const lv_product *p = w->product;
@@ -126,7 +117,7 @@ static void sum_tile(const walk *w, const uint8_t *tile, size_t rows_count, size
         if (ahead_bytes > bytes) ahead_bytes = bytes;
 
         if (in_place) {
-            interleave_chunk(w, tile, rows_count, g, count);
+            w->kernels->interleave[w->type](tile + g * w->block_bytes, w->row_bytes, rows_count, count, w->chunk);
             chunk = w->chunk;
         }
         w->kernels->dot[w->type](chunk, count, activations + g * w->activation_group_bytes, p->activation_stride,

@@ -127,8 +127,9 @@ static void dot_type(lv_kernel_type type, const uint8_t *tile, size_t groups_cou
         (void)ahead, (void)ahead_bytes;                                                                                \
         dot_type(TYPE, tile, groups_count, activations, stride, columns_count, sums);                                  \
     }                                                                                                                  \
-    void lv_interleave_##name(const uint8_t *const rows[LV_TILE_ROWS], size_t groups_count, uint8_t *tile) {           \
-        lv_interleave(TYPE, rows, groups_count, tile);                                                                 \
+    void lv_interleave_##name(const uint8_t *rows, size_t stride, size_t rows_count, size_t groups_count,              \
+                              uint8_t *tile) {                                                                         \
+        lv_interleave(TYPE, rows, stride, rows_count, groups_count, tile);                                             \
     }
 
 DEFINE_TYPE(q4_0, LV_Q4_0)

@@ -161,21 +161,22 @@ void lv_block_decode(lv_kernel_type type, const uint8_t *block, lv_decoded_block
 
 /* --- Rows and tiles ----------------------------------------------------------------------------------------------- */
 
-void lv_interleave(lv_kernel_type type, const uint8_t *const rows[LV_TILE_ROWS], size_t groups_count, uint8_t *tile) {
+void lv_interleave(lv_kernel_type type, const uint8_t *rows, size_t stride, size_t rows_count, size_t groups_count,
+                   uint8_t *tile) {
     const size_t block_bytes = lv_kernel_traits[type].block_bytes;
-    for (size_t g = 0; g < groups_count; g++)
-        for (size_t r = 0; r < LV_TILE_ROWS; r++)
-            block_to_tile(type, rows[r] + g * block_bytes, r, tile + g * block_bytes * LV_TILE_ROWS);
+    for (size_t g = 0; g < groups_count; g++) {
+        for (size_t r = 0; r < LV_TILE_ROWS; r++) {
+            const size_t row = r < rows_count ? r : rows_count - 1; /* the last row stands in for those missing */
+            block_to_tile(type, rows + row * stride + g * block_bytes, r, tile + g * block_bytes * LV_TILE_ROWS);
+        }
+    }
 }
 
 void lv_tile_pack(int32_t ggml_type, size_t row_elements, const void *rows, void *tile) {
     const lv_kernel_type type = lv_kernel_type_of(ggml_type);
     assert(lv_kernel_supports(ggml_type, row_elements));
     const size_t groups_count = row_elements / lv_group_elements(lv_kernel_traits[type].activation);
-    const uint8_t *row_starts[LV_TILE_ROWS];
-    for (size_t r = 0; r < LV_TILE_ROWS; r++)
-        row_starts[r] = (const uint8_t *)rows + r * groups_count * lv_kernel_traits[type].block_bytes;
-    lv_interleave(type, row_starts, groups_count, tile);
+    lv_interleave(type, rows, groups_count * lv_kernel_traits[type].block_bytes, LV_TILE_ROWS, groups_count, tile);
 }
 
 void lv_tile_unpack(int32_t ggml_type, size_t row_elements, const void *tile, void *rows) {

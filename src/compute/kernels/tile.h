@@ -95,8 +95,10 @@ static inline size_t lv_sums_32_place(size_t j) {
 typedef void lv_dot_fn(const uint8_t *tile, size_t groups_count, const uint8_t *activations, size_t stride,
                        size_t columns_count, float *sums, const uint8_t *ahead, size_t ahead_bytes);
 
-/* Writes groups_count groups of a tile from 16 rows, row r at rows[r]. */
-typedef void lv_interleave_fn(const uint8_t *const rows[LV_TILE_ROWS], size_t groups_count, uint8_t *tile);
+/* Writes groups_count groups of a tile from rows `stride` bytes apart. Of the last tile of a matrix only rows_count
+ * rows may be there; the other places are filled with anything, and what is computed from them is dropped. */
+typedef void lv_interleave_fn(const uint8_t *rows, size_t stride, size_t rows_count, size_t groups_count,
+                              uint8_t *tile);
 
 /* Rounds groups_count groups of floats. */
 typedef void lv_round_fn(const float *row, size_t groups_count, void *groups);
@@ -132,7 +134,8 @@ void lv_block_decode(lv_kernel_type type, const uint8_t *block, lv_decoded_block
 /* Copies row `row`'s block out of a tile's group. */
 void lv_block_from_tile(lv_kernel_type type, const uint8_t *group, size_t row, uint8_t *block);
 /* lv_interleave_fn for any type. */
-void lv_interleave(lv_kernel_type type, const uint8_t *const rows[LV_TILE_ROWS], size_t groups_count, uint8_t *tile);
+void lv_interleave(lv_kernel_type type, const uint8_t *rows, size_t stride, size_t rows_count, size_t groups_count,
+                   uint8_t *tile);
 
 static inline uint32_t lv_load_u32(const void *bytes) {
     uint32_t value;
