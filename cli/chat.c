@@ -108,10 +108,10 @@ static bool answer_last(chat *with) {
     }
     if (answer.write_failed) {
         with->done = true;
-        with->code = answer.closed ? EXIT_DONE : fail(LEVER_E_IO, "writing the answer to standard output failed");
+        with->code = answer.closed ? EXIT_DONE : fail_with(LEVER_E_IO, "writing the answer to standard output failed");
     }
     const bool stands = status == LEVER_OK || status == LEVER_E_CANCELLED;
-    if (!stands) with->code = fail(status, error.message);
+    if (!stands) with->code = fail_with(status, error.message);
     if (status == LEVER_E_TEMPLATE) with->done = true;
     if (status == LEVER_OK && answer.finish == LEVER_FINISH_LENGTH && with->options->tokens_max == 0) {
         note(with->options, "the answer was cut: the context of %" PRIu32 " tokens is full. /clear begins anew",
@@ -125,7 +125,7 @@ static bool answer_last(chat *with) {
 
 static void take_message(chat *with, const char *text) {
     if (!push(&with->said, "user", text)) {
-        with->code = fail(LEVER_E_MEMORY, "no memory for the message");
+        with->code = fail_with(LEVER_E_MEMORY, "no memory for the message");
         return;
     }
     if (!answer_last(with)) pop(&with->said);
@@ -264,7 +264,7 @@ int command_chat(const cli_options *options) {
     with.editor = editor_open(has_history ? history_path : NULL);
     with.system = options->system != NULL ? strdup(options->system) : NULL;
     if (with.editor == NULL || (options->system != NULL && with.system == NULL)) {
-        with.code = fail(LEVER_E_MEMORY, "no memory for the conversation");
+        with.code = fail_with(LEVER_E_MEMORY, "no memory for the conversation");
         goto done;
     }
     if (isatty(STDIN_FILENO)) {

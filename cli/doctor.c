@@ -44,7 +44,7 @@ static bool choose_path(const cli_options *options, char path[PATH_BYTES], int *
         snprintf(path, PATH_BYTES, ".");
         return true;
     }
-    *code = fail(LEVER_E_FORMAT, message);
+    *code = fail_with(LEVER_E_FORMAT, message);
     return false;
 }
 
@@ -72,9 +72,9 @@ int command_doctor(const cli_options *options) {
     json_array_close(&to.out);
     json_object_close(&to.out);
     if (status != LEVER_OK) {
-        code = fail(status, error.message);
+        code = fail_with(status, error.message);
     } else if (options->json && !json_put(&to.out)) {
-        code = fail(LEVER_E_IO, "writing to standard output failed");
+        code = fail_with(LEVER_E_IO, "writing to standard output failed");
     }
     json_fini(&to.out);
     return code;

@@ -29,9 +29,9 @@ int command_inspect(const cli_options *options) {
     json_object_close(&out);
     int code = EXIT_DONE;
     if (status != LEVER_OK) {
-        code = fail(status, error.message);
+        code = fail_with(status, error.message);
     } else if (options->json ? !json_put(&out) : fflush(stdout) != 0) {
-        code = fail(LEVER_E_IO, "writing to standard output failed");
+        code = fail_with(LEVER_E_IO, "writing to standard output failed");
     } else if (options->verify) {
         note(options, "every checksum of %s is right", options->arguments[0]);
     }

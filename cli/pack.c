@@ -19,7 +19,7 @@ int command_pack(const cli_options *options) {
     lever_error error = {0};
     const lever_status status = lever_pack(options->arguments[0], options->arguments[1], &pack_options, &error);
     progress_close(&bar);
-    if (status != LEVER_OK) return fail(status, error.message);
+    if (status != LEVER_OK) return fail_with(status, error.message);
     note(options, "%s is packed into %s", options->arguments[0], options->arguments[1]);
     return EXIT_DONE;
 }

@@ -189,5 +189,5 @@ int command_pull(const cli_options *options) {
         status = pull_file(&pair->files[i], path, options, &error);
         if (status == LEVER_OK && !options->no_pack) status = pack_file(path, options, &error);
     }
-    return status == LEVER_OK ? EXIT_DONE : fail(status, error.message);
+    return status == LEVER_OK ? EXIT_DONE : fail_with(status, error.message);
 }

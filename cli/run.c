@@ -31,12 +31,12 @@ static int read_input(prompt *given) {
         if (given->bytes + 1 >= capacity) {
             capacity = capacity == 0 ? 65536 : capacity * 2;
             char *grown = realloc(given->text, capacity);
-            if (grown == NULL) return fail(LEVER_E_MEMORY, "no memory for the prompt on standard input");
+            if (grown == NULL) return fail_with(LEVER_E_MEMORY, "no memory for the prompt on standard input");
             given->text = grown;
         }
         const ssize_t got = read(STDIN_FILENO, given->text + given->bytes, capacity - 1 - given->bytes);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return fail(LEVER_E_IO, "reading the prompt from standard input failed");
+        if (got < 0) return fail_with(LEVER_E_IO, "reading the prompt from standard input failed");
         if (got == 0) break;
         given->bytes += (size_t)got;
         if (given->bytes > PROMPT_BYTES_MAX) {
@@ -57,7 +57,7 @@ static int get_prompt(const cli_options *options, prompt *given) {
         if (code != EXIT_DONE) return code;
     } else {
         given->text = strdup(argument);
-        if (given->text == NULL) return fail(LEVER_E_MEMORY, "no memory for the prompt");
+        if (given->text == NULL) return fail_with(LEVER_E_MEMORY, "no memory for the prompt");
         given->bytes = strlen(argument);
     }
     if (given->bytes == 0) return fail_usage("the prompt is empty");
@@ -126,7 +126,7 @@ static void print_json(const talk *opened, const reply *answer) {
     json_unsigned(&out, "ring_bytes", s->ring_bytes);
     json_unsigned(&out, "seed", opened->seed);
     json_object_close(&out);
-    if (!json_put(&out)) (void)fail(LEVER_E_IO, "writing the result to standard output failed");
+    if (!json_put(&out)) (void)fail_with(LEVER_E_IO, "writing the result to standard output failed");
     json_fini(&out);
 }
 
@@ -160,10 +160,10 @@ int command_run(const cli_options *options) {
         code = exit_code_of(status);
     } else {
         if (!options->json) finish_output(&opened, &answer);
-        code = fail(status, error.message);
+        code = fail_with(status, error.message);
     }
     if (answer.write_failed) {
-        code = answer.closed ? EXIT_DONE : fail(LEVER_E_IO, "writing the answer to standard output failed");
+        code = answer.closed ? EXIT_DONE : fail_with(LEVER_E_IO, "writing the answer to standard output failed");
     }
 
 done:

@@ -14,7 +14,7 @@ bool talk_engine_options(const cli_options *options, char model_path[PATH_BYTES]
                          int *exit_code) {
     char message[PATH_BYTES + 256];
     if (!models_find(options->model, model_path, message, sizeof message)) {
-        *exit_code = fail(LEVER_E_FORMAT, message);
+        *exit_code = fail_with(LEVER_E_FORMAT, message);
         return false;
     }
     lever_engine_options_init(engine);
@@ -48,7 +48,7 @@ int talk_open(talk *opened, const cli_options *options) {
         status = lever_session_open(&opened->session, opened->engine, &session_options, &error);
     }
     progress_close(&opened->bar);
-    if (status != LEVER_OK) return fail(status, error.message);
+    if (status != LEVER_OK) return fail_with(status, error.message);
     lever_engine_get_info(opened->engine, &opened->info);
     lever_engine_get_plan(opened->engine, &opened->plan);
     return EXIT_DONE;

@@ -50,7 +50,7 @@ static void print_line(const char *colour, const char *format, ...) {
     va_end(arguments);
 }
 
-int fail(lever_status status, const char *message) {
+int fail_with(lever_status status, const char *message) {
     print_line("\033[31m", "%s", message[0] != '\0' ? message : lever_status_text(status));
     return exit_code_of(status);
 }

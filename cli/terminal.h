@@ -26,7 +26,7 @@ enum {
 int exit_code_of(lever_status status);
 
 /* "lever: message" on standard error. Returns the exit code. */
-int fail(lever_status status, const char *message);
+int fail_with(lever_status status, const char *message);
 int fail_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Something worth knowing; not with --quiet. */
