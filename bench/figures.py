@@ -1,0 +1,138 @@
+"""What is made of the rows, and what must be reached. Figures are computed from rows alone.
+
+A figure is a list of values of one kind: ratios between two arms of each pair, or values of single rows. It is judged
+by its median, or, where a promise must hold every time, by its worst value.
+"""
+
+import dataclasses
+from typing import Callable
+
+MIB = 1 << 20
+
+# What the pair as it was pulled must reach, as a share of what the Q4_0 target must.
+AS_PULLED = 0.85
+
+
+@dataclasses.dataclass
+class Figure:
+    benchmark: str
+    case: str
+    title: str
+    values: Callable  # rows of the benchmark that went well -> [float]
+    at_least: float = None
+    at_most: float = None
+    worst: bool = False
+    with_failed: bool = False  # rows that failed count too: the failure is the value
+    unit: str = ""
+
+
+def ratio(above, below, key, below_key=None):
+    """Values of arm `above` over those of arm `below`, pair by pair."""
+
+    def values(rows):
+        pairs = {}
+        for row in rows:
+            pairs.setdefault(row["pair"], {})[row["arm"]] = row["values"]
+        return [
+            arms[above][key] / arms[below][below_key or key]
+            for arms in pairs.values()
+            if key in arms.get(above, {}) and (below_key or key) in arms.get(below, {})
+        ]
+
+    return values
+
+
+def each(arm, value):
+    """One value of each row of an arm; None leaves the row out."""
+    return lambda rows: [v for v in (value(row) for row in rows if row["arm"] == arm) if v is not None]
+
+
+def _budget(row):
+    return int(row["command"][row["command"].index("--ram") + 1])
+
+
+def _kernel(types, key, batches, head=False):
+    def value(row):
+        found = row["values"]
+        is_head = found["rows"] > 100000
+        if found["type"].lower() not in types or found["batch"] not in batches or is_head != head:
+            return None
+        return found[key]
+
+    return each("kernels", value)
+
+
+def _models():
+    """(case, factor) of the models whose speed is compared: the Q4_0 target, then the pair as pulled."""
+    return (("target-q4_0", 1), ("target", AS_PULLED), ("draft", AS_PULLED))
+
+
+def _speed_figures():
+    rate, flash = "decode_tokens_per_second", "decode_bytes_per_second"
+    figures = []
+    for case, factor in _models():
+        if case != "draft":
+            figures += [
+                Figure("streamed", case, "nothing pinned, packed: bytes/s decoding / reader alone",
+                       ratio("packed", "packed_reader", flash, "read_bytes_per_second"), 0.93 * factor),
+                Figure("streamed", case, "nothing pinned, in place: bytes/s decoding / reader alone",
+                       ratio("in_place", "in_place_reader", flash, "read_bytes_per_second"), 0.85 * factor),
+            ]
+        for arm, layout in (("packed", "packed"), ("in_place", "in place")):
+            figures.append(Figure("pinned", case, f"all pinned, {layout}: tok/s / llama.cpp",
+                                  ratio(arm, "peer", rate), 0.97 * factor))
+        for arm, layout in (("packed", "packed"), ("in_place", "in place")):
+            figures.append(Figure("prefill", case, f"prefill of 1,000, all pinned, {layout} / llama.cpp",
+                                  ratio(arm, "peer", "prefill_tokens_per_second"), 0.95 * factor))
+        figures.append(Figure("prefill", case, "prefill of 1,000, nothing pinned: passes over flash",
+                              each("streamed", lambda row: row["values"]["prefill_passes"]), at_most=2, worst=True))
+        if case != "draft":
+            figures.append(Figure("cgroup", case, "600 MiB, cold: tok/s / llama.cpp with mmap",
+                                  ratio("packed", "peer", rate), 2.5 * factor))
+    return figures
+
+
+def _kernel_figures():
+    batches = (4, 8, 16, 32)
+    figures = []
+    for kind, least in (("q4_0", 2), ("q8_0", 2), ("q4_k", 1.5), ("q5_0", 1.5), ("q6_k", 1.5)):
+        figures += [
+            Figure("kernels", "*", f"kernel {kind.upper()}, packed, batch 4 to 32 / ggml's fastest",
+                   _kernel((kind,), "ratio_packed", batches), least, worst=True),
+            Figure("kernels", "*", f"kernel {kind.upper()}, in place, batch 4 to 32 / ggml's fastest",
+                   _kernel((kind,), "ratio_in_place", batches), 1, worst=True),
+        ]
+    figures.append(Figure("kernels", "*", "head, Q6_K, 152k rows, batch 8 to 16 / ggml's fastest",
+                          _kernel(("q6_k",), "ratio_packed", (8, 16), head=True), 3, worst=True))
+    return figures
+
+
+def _memory_figures():
+    case = "target-q4_0"
+
+    def survived(row):
+        return float(row["exit"]["code"] == 0 and row["exit"]["oom_kills"] == 0)
+
+    return [
+        Figure("budgets", case, "rss_peak / --ram, 8 budgets",
+               each("roomy", lambda row: row["values"]["rss_peak"] / _budget(row)), at_most=1, worst=True),
+        Figure("budgets", case, "cgroup's peak under twice --ram / --ram, 8 budgets",
+               each("roomy", lambda row: row["values"]["cgroup_peak_bytes"] / _budget(row)
+                    if "cgroup_peak_bytes" in row["values"] else None), at_most=1, worst=True),
+        Figure("budgets", case, "survives in a cgroup of --ram, 8 budgets", each("exact", survived), 1, worst=True,
+               with_failed=True),
+        Figure("budgets", case, "memory that no category of the ledger explains",
+               each("roomy", lambda row: (row["values"]["rss_peak"] - row["values"]["ram_peak"]) / MIB),
+               at_most=16, worst=True, unit="MiB"),
+    ]
+
+
+def _agreement_figures():
+    return [
+        Figure("agreement", case, "the likeliest token is libllama's, 2,000 positions",
+               each("agreement", lambda row: row["values"]["percent"]), 98, worst=True, unit="%")
+        for case in ("target-q4_0", "target", "draft", "small")
+    ]
+
+
+FIGURES = [*_speed_figures(), *_kernel_figures(), *_memory_figures(), *_agreement_figures()]

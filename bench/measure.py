@@ -1,0 +1,126 @@
+"""One measurement, and rounds of them: arms that belong together run one after the other, in alternating order.
+
+An arm is one way of doing the work: a program, a layout, a limit. The arms of a round share a pair id; a ratio is only
+ever taken between two rows of one pair, which saw the machine in the same minute.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import sys
+import time
+from typing import Callable
+
+import runner
+from runner import Limits, Skip
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+@dataclasses.dataclass
+class Arm:
+    name: str
+    program: object  # of programs.py: who is measured
+    models: list
+    command: list
+    parse: Callable  # Result -> values; ValueError when something is missing
+    stdin: str = ""
+    limits: Limits = dataclasses.field(default_factory=Limits)
+    cold: bool = False
+
+
+class Bench:
+    """What every benchmark works with."""
+
+    def __init__(self, options, writer, lever, peer, models, program_folder):
+        self.options, self.writer, self.lever, self.peer, self.models = options, writer, lever, peer, models
+        self.program_folder = program_folder
+        with open(os.path.join(FOLDER, "prompts.jsonl"), encoding="utf-8") as file:
+            self._prompts = [json.loads(line) for line in file if line.strip()]
+        with open(os.path.join(FOLDER, "texts", "passages.txt"), encoding="utf-8") as file:
+            self.passages = file.read()
+
+    def prompt(self, index, categories=("code", "maths", "dialogue")):
+        """Prompts take turns; those of the default categories have long answers."""
+        chosen = [prompt["prompt"] for prompt in self._prompts if prompt["category"] in categories]
+        return chosen[index % len(chosen)]
+
+    def rounds(self, benchmark, case, arms_of, repetitions):
+        """`arms_of(repetition)` gives the arms of one round. Returns the rows."""
+        repetitions = self.options.repetitions or repetitions
+        rows = []
+        for repetition in range(repetitions):
+            arms = list(enumerate(arms_of(repetition)))
+            if repetition % 2 == 1:
+                arms.reverse()
+            pair = f"{benchmark}/{case}#{repetition}"
+            for _, arm in arms:
+                rows.append(self.measure(benchmark, case, arm, repetition, pair))
+        return rows
+
+    def measure(self, benchmark, case, arm, repetition=0, pair=None):
+        row = {
+            "benchmark": benchmark,
+            "case": case,
+            "arm": arm.name,
+            "pair": pair,
+            "repetition": repetition,
+            "program": arm.program.facts(),
+            "models": [model.facts() for model in arm.models],
+            "command": arm.command,
+            "stdin_sha256": hashlib.sha256(arm.stdin.encode()).hexdigest() if arm.stdin else None,
+            "limits": arm.limits.facts(),
+        }
+        time.sleep(self.options.pause)
+        try:
+            row.update(self._run(arm))
+        except Skip as reason:
+            row.update(status="skipped", reason=str(reason))
+        self._tell(row)
+        return self.writer.write(row)
+
+    def _run(self, arm):
+        files = [model.path for model in arm.models]
+        if arm.cold:
+            cached = runner.drop_caches(files)
+            if cached > sum(os.path.getsize(path) for path in files) // 100:
+                raise Skip(f"{cached} bytes of the model stay in the page cache: another process has them mapped")
+        else:
+            cached = sum(runner.cached_bytes(path) or 0 for path in files)
+        facts = {
+            "cache": "cold" if arm.cold else "warm",
+            "cached_bytes": cached,
+            "load_average": round(os.getloadavg()[0], 2),
+        }
+        result = runner.run(arm.command, arm.limits, arm.stdin)
+        facts.update(exit=result.exit_facts(), values=result.values(), status="ok", reason="")
+        try:
+            if result.timed_out:
+                raise ValueError(f"killed after {arm.limits.timeout_seconds} seconds")
+            if result.code != 0:
+                lines = result.stderr.strip().splitlines() or ["no message"]
+                raise ValueError(f"exit code {result.code}, {result.oom_kills} killed for memory: {lines[-1][:300]}")
+            facts["values"].update(arm.parse(result))
+        except ValueError as error:
+            facts.update(status="failed", reason=str(error))
+        return facts
+
+    def skip(self, benchmark, case, reason):
+        row = {"benchmark": benchmark, "case": case, "arm": None, "pair": None, "repetition": 0, "values": {}}
+        row.update(status="skipped", reason=str(reason))
+        self._tell(row)
+        self.writer.write(row)
+
+    def _tell(self, row):
+        shown = []
+        for key in ("decode_tokens_per_second", "prefill_tokens_per_second", "prefill_passes", "percent"):
+            if key in row.get("values", {}):
+                shown.append(f"{key} {row['values'][key]:.4g}")
+        for key in ("decode_bytes_per_second", "read_bytes_per_second"):
+            if key in row.get("values", {}):
+                shown.append(f"{key} {row['values'][key] / 1e9:.3f}e9")
+        if row["status"] != "ok":
+            shown.append(f"{row['status']}: {row['reason']}")
+        name = f"{row['benchmark']}/{row['case']}" + (f" {row['arm']}" if row["arm"] else "")
+        print(f"  {name:<44} {'  '.join(shown)}", file=sys.stderr, flush=True)

@@ -1,0 +1,164 @@
+"""The programs that are measured: their command lines, and their figures read from what they print.
+
+Both programs are given the same prompts as raw text (with the chat format written out), the same number of tokens, the
+same threads and the same context. A parser returns the values of a row, or raises ValueError saying what is missing.
+"""
+
+import json
+import os
+import re
+import subprocess
+
+THREADS = 2
+CONTEXT = 1024
+
+PEER_VERSION = "llama-cpp-python 0.3.36, vendor/llama.cpp"
+
+
+def chat(prompt):
+    """One user turn in the format of the default pair, as raw text for every program."""
+    return f"<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def json_object(text):
+    begin = text.find("{")
+    if begin < 0:
+        raise ValueError("no JSON on standard output")
+    return json.loads(text[begin:])
+
+
+def need(found, keys):
+    missing = [key for key in keys if key not in found]
+    if missing:
+        raise ValueError(f"no {', '.join(missing)} in the output")
+
+
+class Lever:
+    name = "lever"
+
+    def __init__(self, path):
+        self.path = path
+        self._version = None
+
+    def facts(self):
+        if self._version is None:
+            result = subprocess.run([self.path, "--version"], capture_output=True, text=True, check=False)
+            self._version = (result.stdout.strip().splitlines() or ["unknown"])[0].removeprefix("lever ")
+        return {"name": self.name, "version": self._version}
+
+    def run(self, model, tokens, *options, threads=THREADS, context=CONTEXT):
+        """The prompt comes on standard input. A context of None is the program's own choice."""
+        command = [self.path, "run", "-m", model.path, "--strategy", "ar", "--temp", "0", "--raw", "--json", "--quiet"]
+        command += ["--threads", str(threads), "-n", str(tokens), *self._context(context)]
+        return [*command, *(str(option) for option in options), "-"]
+
+    def plan(self, model, *options, context=CONTEXT):
+        command = [self.path, "plan", "-m", model.path, "--json", *self._context(context)]
+        return [*command, *(str(option) for option in options)]
+
+    @staticmethod
+    def _context(context):
+        return [] if context is None else ["--ctx", str(context)]
+
+    def doctor(self, model):
+        return [self.path, "doctor", "-m", model.path, "--quick", "--json"]
+
+    @staticmethod
+    def parse_run(tokens):
+        """Rates are taken over the tokens after the first one, whose pass belongs to the prompt."""
+
+        def parse(result):
+            found = json_object(result.stdout)
+            need(found, ("completion_tokens", "decode_seconds", "prefill_seconds", "bytes_read", "ram_peak", "rss_peak"))
+            if found["completion_tokens"] != tokens:
+                raise ValueError(f"the answer ended after {found['completion_tokens']} of {tokens} tokens")
+            values = {key: value for key, value in found.items() if key not in ("text", "tokens")}
+            if found["decode_seconds"] > 0 and tokens > 1:
+                values["decode_tokens_per_second"] = (tokens - 1) / found["decode_seconds"]
+                values["decode_bytes_per_second"] = found["bytes_read"] / found["decode_seconds"]
+            if found["prefill_seconds"] > 0:
+                values["prefill_tokens_per_second"] = found["prompt_tokens"] / found["prefill_seconds"]
+            return values
+
+        return parse
+
+    @staticmethod
+    def parse_plan(result):
+        found = json_object(result.stdout)
+        need(found, ("least_bytes", "all_bytes"))
+        return {key: value for key, value in found.items() if key not in ("rows", "model")}
+
+    @staticmethod
+    def parse_doctor(result):
+        values = {}
+        for finding in json_object(result.stdout).get("findings", []):
+            if finding["kind"] != "measured":
+                continue
+            try:
+                values[finding["key"]] = float(finding["value"])
+            except ValueError:
+                values[finding["key"]] = finding["value"]
+        need(values, ("disk.model_read_bytes_per_second",))
+        values["read_bytes_per_second"] = values["disk.model_read_bytes_per_second"]
+        return values
+
+
+class Peer:
+    """llama.cpp as upstream builds it (tools/get-peer.sh)."""
+
+    name = "llama.cpp"
+
+    def __init__(self, folder):
+        self._folder = folder
+
+    def facts(self):
+        return {"name": self.name, "version": PEER_VERSION}
+
+    def program(self, name):
+        return os.path.join(self._folder, name)
+
+    def bench(self, model, prompt_tokens, tokens, threads=THREADS):
+        command = [self.program("llama-bench"), "-m", model.path, "-p", str(prompt_tokens), "-n", str(tokens)]
+        return [*command, "-r", "1", "-t", str(threads), "-o", "json"]
+
+    def complete_mapped(self, model, prompt, tokens, threads=THREADS, context=CONTEXT):
+        """Text under mmap. Without repacking: repacked weights are a copy in memory, which a limit below the size of
+        the model would answer by killing the program."""
+        command = [self.program("llama-completion"), "-m", model.path, "-p", prompt, "-n", str(tokens)]
+        command += ["-t", str(threads), "-c", str(context), "--temp", "0", "--load-mode", "mmap", "--no-repack"]
+        return [*command, "--no-warmup", "--ignore-eos", "-no-cnv", "--no-display-prompt", "--perf"]
+
+    @staticmethod
+    def parse_bench(result):
+        begin = result.stdout.find("[")
+        tests = json.loads(result.stdout[begin:]) if begin >= 0 else []
+        if len(tests) != 1 or not tests[0].get("avg_ts"):
+            raise ValueError("no test in the output of llama-bench")
+        key = "prefill_tokens_per_second" if tests[0]["n_prompt"] else "decode_tokens_per_second"
+        return {key: tests[0]["avg_ts"], "load_mode": tests[0].get("load_mode"), "repack": tests[0].get("repack")}
+
+    @staticmethod
+    def parse_completion(result):
+        text = result.stdout + result.stderr
+        decode = re.search(r"[^t] eval time = +([\d.]+) ms / +(\d+) runs", text)
+        prompt = re.search(r"prompt eval time = +([\d.]+) ms / +(\d+) tokens", text)
+        if not decode or not prompt:
+            raise ValueError("no times in the output of llama-completion")
+        seconds, runs = float(decode.group(1)) / 1000, int(decode.group(2))
+        return {
+            "decode_seconds": seconds,
+            "decode_tokens_per_second": runs / seconds,
+            "completion_tokens": runs + 1,
+            "prefill_seconds": float(prompt.group(1)) / 1000,
+            "prompt_tokens": int(prompt.group(2)),
+        }
+
+
+class Program:
+    """Another program of this folder, built beside lever."""
+
+    def __init__(self, folder, name):
+        self.path, self.name = os.path.join(folder, name), name
+
+    def facts(self):
+        return {"name": self.name, "version": "of the commit"}

@@ -1,0 +1,137 @@
+"""Rows: one raw measurement each, as JSON lines. The schema is documented in docs/BENCHMARKS.md.
+
+A row states everything that is needed to judge it and to measure it again: the machine, the commit, the program, the
+models by checksum, the whole command, the limits, what was in the page cache, and the values as they came. Nothing is
+averaged here; summary.py does that, from rows alone.
+"""
+
+import datetime
+import json
+import os
+import platform
+import subprocess
+
+SCHEMA = 1
+
+
+def read_text(path):
+    """The content of a small file of the system, "" where it is missing or may not be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def now():
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
+def _cpu():
+    fields = {}
+    for line in read_text("/proc/cpuinfo").splitlines():
+        key, _, value = line.partition(":")
+        fields.setdefault(key.strip(), value.strip())
+    model = fields.get("model name") or fields.get("Hardware") or fields.get("CPU part") or platform.machine()
+    flags = (fields.get("flags") or fields.get("Features") or "").split()
+    wanted = ("avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm", "sve", "sve2", "sme")
+    return model, [flag for flag in wanted if flag in flags]
+
+
+def _memory_bytes():
+    for line in read_text("/proc/meminfo").splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def block_device(path):
+    """(major, minor) of the whole disk under a file, or None where no disk is to be seen (tmpfs, overlay)."""
+    device = os.stat(path).st_dev
+    major, minor = os.major(device), os.minor(device)
+    node = f"/sys/dev/block/{major}:{minor}"
+    if major == 0 or not os.path.exists(node):
+        return None
+    if os.path.exists(f"{node}/partition"):  # limits are set on disks, not on their partitions
+        major, minor = (int(part) for part in read_text(f"{node}/../dev").strip().split(":"))
+    return major, minor
+
+
+def _disk(path):
+    mount, kind = "", ""
+    for line in read_text("/proc/self/mounts").splitlines():
+        fields = line.split()
+        inside = os.path.realpath(path).startswith(fields[1].rstrip("/") + "/")
+        if inside and len(fields[1]) >= len(mount):
+            mount, kind = fields[1], fields[2]
+    facts = {"filesystem": kind}
+    device = block_device(path)
+    if device:
+        node = f"/sys/dev/block/{device[0]}:{device[1]}"
+        facts["device"] = os.path.basename(os.path.realpath(node))
+        facts["model"] = read_text(f"{node}/device/model").strip()
+        facts["bytes"] = int(read_text(f"{node}/size").strip() or 0) * 512
+        facts["rotational"] = read_text(f"{node}/queue/rotational").strip() == "1"
+        facts["scheduler"] = read_text(f"{node}/queue/scheduler").strip()
+    return facts
+
+
+def machine(folder):
+    """The machine, with the disk that holds `folder`."""
+    model, sets = _cpu()
+    return {
+        "cpu": model,
+        "architecture": platform.machine(),
+        "instruction_sets": sets,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": _memory_bytes(),
+        "kernel": platform.release(),
+        "huge_pages": read_text("/sys/kernel/mm/transparent_hugepage/enabled").strip(),
+        "disk": _disk(folder),
+    }
+
+
+def commit(folder):
+    """The commit that was measured; a change of any known file makes it dirty."""
+
+    def git(*arguments):
+        result = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, check=False)
+        return result.stdout.strip() if result.returncode == 0 else None
+
+    changes = git("status", "--porcelain", "--untracked-files=no")
+    return {"hash": git("rev-parse", "HEAD") or "unknown", "dirty": bool(changes) or changes is None}
+
+
+class Writer:
+    """Appends rows to a file, each at once: a run that is broken off keeps what it measured."""
+
+    def __init__(self, path, machine_facts, commit_facts):
+        self.path, self._machine, self._commit = path, machine_facts, commit_facts
+        self.rows = []
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        self._file = open(path, "a", encoding="utf-8")
+
+    def write(self, row):
+        whole = {"schema": SCHEMA, "time": now(), **row, "machine": self._machine, "commit": self._commit}
+        self._file.write(json.dumps(whole, ensure_ascii=False) + "\n")
+        self._file.flush()
+        self.rows.append(whole)
+        return whole
+
+    def close(self):
+        self._file.close()
+
+
+def read(paths):
+    """The rows of several files. A row of another schema is refused, not guessed at."""
+    rows = []
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                row = json.loads(line)
+                if row.get("schema") != SCHEMA:
+                    raise ValueError(f"{path}:{number}: schema {row.get('schema')}, this program reads {SCHEMA}")
+                rows.append(row)
+    return rows

@@ -1,0 +1,84 @@
+"""Figures from rows, as a table: median, least, most, and whether what must be reached was reached."""
+
+import statistics
+
+from figures import FIGURES
+from models import TITLES
+
+HEADINGS = ("what", "model", "n", "median", "min", "max", "wanted", "")
+
+
+def _selected(rows, figure):
+    return [row for row in rows if row["benchmark"] == figure.benchmark and figure.case in ("*", row["case"])]
+
+
+def _verdict(figure, values):
+    if figure.at_least is not None:
+        judged = min(values) if figure.worst else statistics.median(values)
+        return judged >= figure.at_least
+    judged = max(values) if figure.worst else statistics.median(values)
+    return judged <= figure.at_most
+
+
+def _line(figure, rows):
+    rows = _selected(rows, figure)
+    if not rows:
+        return None
+    unit = f" {figure.unit}" if figure.unit else ""
+    bound = figure.at_least if figure.at_least is not None else figure.at_most
+    wanted = f"{'>=' if figure.at_least is not None else '<='} {bound:.4g}{unit}"
+    line = {"what": figure.title, "model": TITLES.get(figure.case, ""), "wanted": wanted}
+    counted = ("ok", "failed") if figure.with_failed else ("ok",)
+    values = figure.values([row for row in rows if row["status"] in counted])
+    if not values:
+        reasons = [f"{row['status']}: {row['reason']}" for row in rows if row["status"] != "ok"]
+        return {**line, "n": 0, "verdict": reasons[0] if reasons else "no values"}
+    failed = sum(row["status"] == "failed" for row in rows)
+    verdict = ("reached" if _verdict(figure, values) else "MISSED") + (f" ({failed} rows failed)" if failed else "")
+    return {
+        **line,
+        "n": len(values),
+        "median": statistics.median(values),
+        "min": min(values),
+        "max": max(values),
+        "verdict": verdict,
+    }
+
+
+def lines(rows):
+    """One dictionary for each figure of which there are rows."""
+    return [line for line in (_line(figure, rows) for figure in FIGURES) if line is not None]
+
+
+def table(rows):
+    """The same as a markdown table, its columns aligned for reading as plain text."""
+    cells = [list(HEADINGS)]
+    for line in lines(rows):
+        numbers = [f"{line[key]:.3f}" if key in line else "" for key in ("median", "min", "max")]
+        cells.append([line["what"], line["model"], str(line["n"]), *numbers, line["wanted"], line["verdict"]])
+    widths = [max(len(row[column]) for row in cells) for column in range(len(HEADINGS))]
+    cells.insert(1, ["-" * width for width in widths])
+    return "\n".join("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in cells)
+
+
+def markdown(rows):
+    """The table under the facts that its rows share."""
+    first = rows[0]
+    machine, commit = first["machine"], first["commit"]
+    models = {model["sha256"]: model for row in rows for model in row.get("models", [])}
+    text = [
+        f"Commit {commit['hash'][:12]}{' with changes' if commit['dirty'] else ''}, {first['time']}.",
+        f"{machine['cpu']}, {machine['cores']} cores ({', '.join(machine['instruction_sets'])}), "
+        f"{machine['memory_bytes'] / 2**30:.1f} GiB, Linux {machine['kernel']}, "
+        f"{machine['disk'].get('device', 'no disk')} ({machine['disk']['filesystem']}).",
+        "",
+        table(rows),
+        "",
+        "Models:",
+        "",
+        *(f"- {model['name']}: {model['bytes']} bytes, SHA-256 {model['sha256']}" for model in models.values()),
+    ]
+    skipped = sorted({f"- {r['benchmark']}/{r['case']}: {r['reason']}" for r in rows if r["status"] == "skipped"})
+    if skipped:
+        text += ["", "Skipped:", "", *skipped]
+    return "\n".join(text) + "\n"
