@@ -61,21 +61,29 @@ LV_INLINE void dot_block(lv_kernel_type type, size_t columns, const uint8_t *til
     LV_UNROLL
     for (size_t c = 0; c < columns; c++) total[c] = _mm512_loadu_ps(sums + c * LV_TILE_ROWS);
 
+    /* Few columns leave the multiplier waiting for its own sums: each column then has several. */
+    const size_t parts = columns == 1 ? 4 : columns <= 5 ? 2 : 1;
     for (size_t g = 0; g < groups_count; g++, tile += group_bytes, ahead += ahead_step) {
         lv_prefetch_avx512(ahead, ahead_step);
-        __m512i dots[COLUMNS_MAX];
+        __m512i dots[2 * COLUMNS_MAX];
         LV_UNROLL
         for (size_t c = 0; c < columns; c++)
             dots[c] = _mm512_set1_epi32(seed_of(type, group_at(activations, stride, c, g)));
+        LV_UNROLL
+        for (size_t c = columns; c < columns * parts; c++) dots[c] = _mm512_setzero_si512();
         LV_UNROLL
         for (size_t i = 0; i < 8; i++) {
             const __m512i weights = weights_of(type, tile, i);
             LV_UNROLL
             for (size_t c = 0; c < columns; c++) {
                 const lv_group_32 *group = group_at(activations, stride, c, g);
-                dots[c] = lv_dot_quad_avx512(dots[c], weights, group->quants, i);
+                const size_t d = c + columns * (i % parts);
+                dots[d] = lv_dot_quad_avx512(dots[d], weights, group->quants, i);
             }
         }
+        LV_UNROLL
+        for (size_t c = columns; c < columns * parts; c++)
+            dots[c % columns] = _mm512_add_epi32(dots[c % columns], dots[c]);
         const __m512 scales = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)tile));
         LV_UNROLL
         for (size_t c = 0; c < columns; c++) {

@@ -64,7 +64,7 @@ LV_INLINE __m512i minima_pair(const __m512i halves[2], size_t pair) {
 }
 
 LV_INLINE void add_q4_k(size_t columns, const uint8_t *tile, const uint8_t *activations, size_t stride, size_t g,
-                        float *totals) {
+                        float *totals, const uint8_t *ahead, size_t ahead_step) {
     const q4_k_bytes bytes = unpack_q4_k_bytes(tile);
     __m512i scales_of[8];
     LV_UNROLL
@@ -74,7 +74,8 @@ LV_INLINE void add_q4_k(size_t columns, const uint8_t *tile, const uint8_t *acti
     for (size_t c = 0; c < columns; c++) sums[c] = _mm512_setzero_si512();
 
     LV_NO_UNROLL
-    for (size_t pair = 0; pair < 4; pair++) {
+    for (size_t pair = 0; pair < 4; pair++, ahead += ahead_step) {
+        lv_prefetch_avx512(ahead, ahead_step);
         LV_UNROLL
         for (size_t odd = 0; odd < 2; odd++) {
             lv_forget_loads();
@@ -125,11 +126,10 @@ LV_INLINE void add_q4_k(size_t columns, const uint8_t *tile, const uint8_t *acti
 
 /* --- Q6_K --------------------------------------------------------------------------------------------------------- */
 
-/* Step i (0 to 3) of the sub-block that is number 8 * n + h + 2 * t, as numbers from 0 to 63; `low` and `high` are
- * where the dword columns of n and h begin. */
-LV_INLINE __m512i weights_q6_k(const uint8_t *low, const uint8_t *high, size_t t, size_t i) {
-    const __m512i packed = dword_column(low, 8 * (t % 2) + i);
-    const __m512i tops = dword_column(high, i);
+/* Step i (0 to 3) of sub-block t of the quarter at `quants`: 16 times four numbers from 0 to 63. */
+LV_INLINE __m512i weights_q6_k(const uint8_t *quants, size_t t, size_t i) {
+    const __m512i packed = dword_column(quants, 4 * (t % 2) + i);
+    const __m512i tops = dword_column(quants, 8 + i);
     const __m512i nibbles = t < 2 ? packed : _mm512_srli_epi16(packed, 4);
     const __m512i moved = t == 0   ? _mm512_slli_epi16(tops, 4)
                           : t == 1 ? _mm512_slli_epi16(tops, 2)
@@ -141,7 +141,7 @@ LV_INLINE __m512i weights_q6_k(const uint8_t *low, const uint8_t *high, size_t t
 
 /* Signed byte j of the sub-scales. */
 LV_INLINE __m512i sub_scale_q6_k(const uint8_t *tile, size_t j) {
-    const __m512i dwords = dword_column(tile, 48 + j / 4);
+    const __m512i dwords = dword_column(tile + 32, j / 4);
     switch (j % 4) {
     case 0:
         return _mm512_srai_epi32(_mm512_slli_epi32(dwords, 24), 24);
@@ -155,7 +155,7 @@ LV_INLINE __m512i sub_scale_q6_k(const uint8_t *tile, size_t j) {
 }
 
 LV_INLINE void add_q6_k(size_t columns, const uint8_t *tile, const uint8_t *activations, size_t stride, size_t g,
-                        float *totals) {
+                        float *totals, const uint8_t *ahead, size_t ahead_step) {
     __m512i scales_of[16];
     LV_UNROLL
     for (size_t j = 0; j < 16; j++) scales_of[j] = sub_scale_q6_k(tile, j);
@@ -166,8 +166,9 @@ LV_INLINE void add_q6_k(size_t columns, const uint8_t *tile, const uint8_t *acti
     LV_NO_UNROLL
     for (size_t first = 0; first < 10;
          first += first == 1 ? 7 : 1) { /* sub-blocks 0, 1, 8, 9 and what is 2 * t above */
-        const uint8_t *low = tile + LV_DWORD_COLUMN * (2 * (first & 8) + 4 * (first & 1));
-        const uint8_t *high = tile + LV_DWORD_COLUMN * (32 + (first & 8) + 4 * (first & 1));
+        lv_prefetch_avx512(ahead, ahead_step);
+        ahead += ahead_step;
+        const uint8_t *quants = tile + LV_Q6_K_QUANTS + LV_Q6_K_QUARTER * (first / 4 + first % 2);
         LV_UNROLL
         for (size_t t = 0; t < 4; t++) {
             lv_forget_loads();
@@ -177,7 +178,7 @@ LV_INLINE void add_q6_k(size_t columns, const uint8_t *tile, const uint8_t *acti
                 dots[c] = _mm512_set1_epi32((group_at(activations, stride, c, g)->seeds_16 + first)[2 * t]);
             LV_UNROLL
             for (size_t i = 0; i < 4; i++) {
-                const __m512i weights = weights_q6_k(low, high, t, i);
+                const __m512i weights = weights_q6_k(quants, t, i);
                 LV_UNROLL
                 for (size_t c = 0; c < columns; c++) {
                     const lv_group_256 *group = group_at(activations, stride, c, g);
@@ -190,8 +191,7 @@ LV_INLINE void add_q6_k(size_t columns, const uint8_t *tile, const uint8_t *acti
         }
     }
 
-    const __m512 scales =
-        _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(tile + 52 * LV_DWORD_COLUMN)));
+    const __m512 scales = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)tile));
     LV_UNROLL
     for (size_t c = 0; c < columns; c++)
         add_scaled(totals + c * LV_TILE_ROWS, sums[c], scales, group_at(activations, stride, c, g));
@@ -203,11 +203,10 @@ LV_INLINE void dot_block(lv_kernel_type type, size_t columns, const uint8_t *til
                          const uint8_t *activations, size_t stride, float *sums, const uint8_t *ahead,
                          size_t ahead_step) {
     for (size_t g = 0; g < groups_count; g++, ahead += ahead_step) {
-        lv_prefetch_avx512(ahead, ahead_step);
         if (type == LV_Q4_K)
-            add_q4_k(columns, tile, activations, stride, g, sums);
+            add_q4_k(columns, tile, activations, stride, g, sums, ahead, ahead_step / 4);
         else
-            add_q6_k(columns, tile, activations, stride, g, sums);
+            add_q6_k(columns, tile, activations, stride, g, sums, ahead, ahead_step / 4);
         tile += lv_kernel_block_bytes(type) * LV_TILE_ROWS;
     }
 }

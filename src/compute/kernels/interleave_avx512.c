@@ -114,9 +114,16 @@ LV_INLINE void interleave_block(lv_kernel_type type, const cursor *at, uint8_t *
         for (size_t i = 0; i < 9; i++) copy_columns(at, 16 * i, 0, group + 4 * LV_DWORD_COLUMN * i);
         break;
     default: /* Q6_K */
+        copy_scales(at, 208, group);
+        copy_columns(at, 192, 0, group + 32);
         LV_UNROLL
-        for (size_t i = 0; i < 13; i++) copy_columns(at, 16 * i, 0, group + 4 * LV_DWORD_COLUMN * i);
-        copy_scales(at, 208, group + 52 * LV_DWORD_COLUMN);
+        for (size_t quarter = 0; quarter < 4; quarter++) {
+            uint8_t *target = group + LV_Q6_K_QUANTS + LV_Q6_K_QUARTER * quarter;
+            const size_t low = 64 * (quarter / 2) + 16 * (quarter % 2), high = 128 + 16 * quarter;
+            copy_columns(at, low, 0, target);
+            copy_columns(at, low + 32, 0, target + 4 * LV_DWORD_COLUMN);
+            copy_columns(at, high, 0, target + 8 * LV_DWORD_COLUMN);
+        }
         break;
     }
 }

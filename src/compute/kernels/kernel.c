@@ -111,8 +111,9 @@ static void sum_tile(const walk *w, const uint8_t *tile, size_t rows_count, size
         const size_t bytes = count * w->block_bytes * LV_TILE_ROWS;
         const uint8_t *chunk = tile + g * w->block_bytes * LV_TILE_ROWS;
 
-        /* Prefetched is as much as is used meanwhile: from the next chunk of a tile, or from the next tile's rows. */
-        const uint8_t *ahead = chunk + (in_place ? w->row_bytes * LV_TILE_ROWS : bytes);
+        /* What will be needed next: the rows of the next tile, or what follows in the tile. A little ahead while the
+         * chunk is walked over once (the processor's own prefetching is good at that), else the whole next chunk. */
+        const uint8_t *ahead = chunk + (in_place ? w->row_bytes * LV_TILE_ROWS : columns_count > 8 ? bytes : 2048);
         size_t ahead_bytes = ahead < w->weights_end ? (size_t)(w->weights_end - ahead) : 0;
         if (ahead_bytes > bytes) ahead_bytes = bytes;
 

@@ -25,14 +25,20 @@ typedef struct {
     uint16_t block_offset, bytes, tile_offset;
 } field;
 
-enum { FIELDS_MAX = 4 };
+enum { FIELDS_MAX = 14 };
 
 static const field fields[LV_KERNEL_TYPES][FIELDS_MAX] = {
     [LV_Q4_0] = {{0, 2, 0}, {2, 16, 32}},
     [LV_Q5_0] = {{0, 2, 0}, {2, 4, 32}, {6, 16, 96}},
     [LV_Q8_0] = {{0, 2, 0}, {2, 32, 32}},
     [LV_Q4_K] = {{0, 144, 0}},
-    [LV_Q6_K] = {{0, 128, 0}, {128, 64, 2048}, {192, 16, 3072}, {208, 2, 3328}},
+#define QUARTER(n, h)                                                                                       \
+    {64 * n + 16 * h, 16, LV_Q6_K_QUANTS + LV_Q6_K_QUARTER * (2 * n + h)},                                  \
+        {64 * n + 16 * h + 32, 16, LV_Q6_K_QUANTS + LV_Q6_K_QUARTER * (2 * n + h) + 4 * LV_DWORD_COLUMN}, { \
+        128 + 32 * n + 16 * h, 16, LV_Q6_K_QUANTS + LV_Q6_K_QUARTER *(2 * n + h) + 8 * LV_DWORD_COLUMN      \
+    }
+    [LV_Q6_K] = {{208, 2, 0}, {192, 16, 32}, QUARTER(0, 0), QUARTER(0, 1), QUARTER(1, 0), QUARTER(1, 1)},
+#undef QUARTER
 };
 
 lv_kernel_type lv_kernel_type_of(int32_t type) {

@@ -11,7 +11,7 @@
  *      Q5_0   352 bytes   16 scales (half) | 1 dword column of high bits | 4 dword columns of quants
  *      Q8_0   544 bytes   16 scales (half) | 8 dword columns of quants, each byte's top bit inverted (value + 128)
  *      Q4_K  2304 bytes   36 dword columns: scale and minimum (halves) | 3 of sub-scales | 32 of quants
- *      Q6_K  3360 bytes   32 dword columns of low bits | 16 of high bits | 4 of sub-scales | 16 scales (half)
+ *      Q6_K  3360 bytes   16 scales (half) | 4 dword columns of sub-scales | 4 quarters: 8 of low bits, 4 of high bits
  *
  * Bytes stand within a row's dwords as in the block of the GGUF, but for the high bits of Q5_0: byte b has those of the
  * elements 4 * i + b, from bit 0 up in the order i = 0 2 4 6 1 3 5 7. So one shift brings the bits of four neighbours
@@ -35,6 +35,8 @@ enum {
     LV_Q6_K_BYTES = 210,
     LV_BLOCK_BYTES_LARGEST = 210,
     LV_DWORD_COLUMN = 64, /* bytes of one */
+    LV_Q6_K_QUANTS = 32 + 4 * LV_DWORD_COLUMN,
+    LV_Q6_K_QUARTER = 12 * LV_DWORD_COLUMN,
 };
 
 typedef struct {
