@@ -75,7 +75,7 @@ static workspace_sizes sizes_of(const lv_model *model, uint32_t rows_max, uint32
               s.positions + s.paths + s.scratch + s.embedding_row;
     /* Rope wants a row of cosines a thread; products of ggml's want rounded activations and room to swap tiles. */
     s.work_bytes = threads * (size_t)4096 + (64u << 10);
-    if (uses_ggml) s.work_bytes += batch * widest * sizeof(float) + threads * ((size_t)256 << 10);
+    if (uses_ggml) s.work_bytes += batch * widest * sizeof(float) + threads * ((size_t)576 << 10);
     return s;
 }
 
@@ -247,7 +247,14 @@ static lever_status look_up_embedding(lv_forward *f, int32_t token, float *out, 
     const bool tiles = table->layout == LV_LAYOUT_TILES;
     const size_t first = tiles ? row / LV_TILE_ROWS * LV_TILE_ROWS : row;
     LV_TRY(lv_store_read_rows(f->options.store, table, first, tiles ? LV_TILE_ROWS : 1, f->embedding_row, error));
-    lv_row_to_float(table->type, table->layout, f->embedding_row, row - first, f->model->hparams.embedding, out);
+    const size_t width = f->model->hparams.embedding;
+    if (lv_kernel_supports(table->type, width)) {
+        lv_row_to_float(table->type, table->layout, f->embedding_row, row - first, width, out);
+    } else if (table->type == GGML_TYPE_F32) {
+        memcpy(out, f->embedding_row, width * sizeof(float));
+    } else {
+        ggml_get_type_traits((enum ggml_type)table->type)->to_float(f->embedding_row, out, (int64_t)width);
+    }
     return LEVER_OK;
 }
 

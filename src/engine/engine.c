@@ -15,21 +15,6 @@ enum { LANES_DEFAULT = 2, LANES_MAX = 16, THREADS_MAX = 64 };
 /* Code and library data that the first answer still touches. */
 static const uint64_t program_growth_bytes = (uint64_t)6 << 20;
 
-const char *lever_version(void) {
-    return LEVER_VERSION_TEXT;
-}
-
-const char *lever_status_text(lever_status status) {
-    switch (status) {
-#define STATUS_TEXT(name, number, text) \
-    case name:                          \
-        return text;
-        LEVER_STATUS_LIST(STATUS_TEXT)
-#undef STATUS_TEXT
-    }
-    return "unknown status";
-}
-
 /* --- Options ----------------------------------------------------------------------------------------------------- */
 
 void lever_engine_options_init(lever_engine_options *options) {

@@ -12,7 +12,7 @@
 
 enum { TOKENS_COUNT = 96 };
 
-static const double difference_max = 0.03;
+static const double difference_max = 0.1;
 
 static void silent(enum ggml_log_level level, const char *text, void *user) {
     (void)level;
