@@ -18,7 +18,7 @@
 #define LV_GGUF_TEXTS_BYTES_MAX ((uint64_t)16 << 20)   /* of all of these together */
 #define LV_GGUF_ELEMENT_BYTES_MAX ((uint64_t)64 << 10) /* of a text in an array */
 
-/* --- Cursor ------------------------------------------------------------------------------------------------------ */
+/* --- Cursor ------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     lv_file *file;
@@ -52,7 +52,7 @@ lever_status lv_gguf_cursor_scalar(lv_gguf_cursor *cursor, uint32_t type, lv_ggu
 uint32_t lv_gguf_type_bytes(uint32_t type); /* of a scalar; 0 for texts, arrays and unknown types */
 const char *lv_gguf_type_name(uint32_t type);
 
-/* --- Tables ------------------------------------------------------------------------------------------------------ */
+/* --- Tables ------------------------------------------------------------------------------------------------------- */
 
 /* Texts of a table: blocks that are freed together. */
 typedef struct lv_gguf_pool {

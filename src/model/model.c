@@ -107,8 +107,7 @@ static lever_status bind_layer(binder *b, uint32_t index, lv_layer *layer) {
     return LEVER_OK;
 }
 
-/* --- The whole
- * -------------------------------------------------------------------------------------------------------- */
+/* --- The whole ---------------------------------------------------------------------------------------------------- */
 
 /* The embedding matrix has a row for each token of the vocabulary, where the file has one. */
 static lever_status check_vocabulary(const lv_gguf *gguf, uint32_t rows, lever_error *error) {
