@@ -37,7 +37,7 @@ void lv_test_options(lever_engine_options *options, const char *path) {
     options->model_path = path;
     options->ram_unlimited = true;
     options->context_tokens = 256;
-    options->threads = 2;
+    options->threads = 1; /* more would spin at each barrier, which takes long beside other tests */
 }
 
 lever_engine *lv_test_open(const lever_engine_options *options) {

@@ -17,7 +17,7 @@ typedef struct {
  * sets. */
 void lv_test_list_models(const char *folder, lv_test_paths *paths);
 
-/* Options for tests: two threads, no budget, a context of 256 tokens. */
+/* Options for tests: one thread, no budget, a context of 256 tokens. */
 void lv_test_options(lever_engine_options *options, const char *path);
 
 lever_engine *lv_test_open(const lever_engine_options *options);
