@@ -1,16 +1,19 @@
 # The front door. CMakeLists.txt does the work; variables that matter:
 #   PREFIX=/usr/local     where `make install` goes        LEVER_LLAMA=AUTO   where ggml and libllama come from
 #   CMAKE_FLAGS=          more options for cmake           TESTS=             regular expression: only these tests
+#                                                         BENCH=             options and names for bench/run.py
 PREFIX ?= /usr/local
 LEVER_LLAMA ?= AUTO
 CMAKE_FLAGS ?=
+BENCH ?=
 TESTS ?=
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
 generator := $(if $(shell command -v ninja),-G Ninja)
 configure  = cmake -S . -B build/$(1) $(generator) -DLEVER_LLAMA=$(LEVER_LLAMA) $(CMAKE_FLAGS) $(2)
 compile    = cmake --build build/$(1) -j $(JOBS)
-run_tests  = ctest --test-dir build/$(1) --output-on-failure -j $(JOBS) $(if $(TESTS),-R '$(TESTS)') $(2)
+# One test after the other: most of them keep all processors busy by themselves.
+run_tests  = ctest --test-dir build/$(1) --output-on-failure $(if $(TESTS),-R '$(TESTS)') $(2)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test soak lint asan tsan bench install format clean
@@ -55,7 +58,7 @@ tsan: setup ## the tests under the thread sanitizer, ggml included
 	$(call run_tests,tsan,-LE soak)
 
 bench: build ## measurements against llama.cpp (bench/)
-	bench/run.sh
+	python3 bench/run.py --lever build/release/lever $(BENCH)
 
 install: build ## into PREFIX
 	cmake --install build/release --prefix $(PREFIX)
