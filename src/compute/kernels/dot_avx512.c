@@ -64,7 +64,7 @@ LV_INLINE void dot_block(lv_kernel_type type, size_t columns, const uint8_t *til
     /* Few columns leave the multiplier waiting for its own sums: each column then has several. */
     const size_t parts = columns == 1 ? 4 : columns <= 5 ? 2 : 1;
     for (size_t g = 0; g < groups_count; g++, tile += group_bytes, ahead += ahead_step) {
-        lv_prefetch_avx512(ahead, ahead_step);
+        lv_prefetch(ahead, ahead_step);
         __m512i dots[2 * COLUMNS_MAX];
         LV_UNROLL
         for (size_t c = 0; c < columns; c++)
@@ -96,6 +96,6 @@ LV_INLINE void dot_block(lv_kernel_type type, size_t columns, const uint8_t *til
     for (size_t c = 0; c < columns; c++) _mm512_storeu_ps(sums + c * LV_TILE_ROWS, total[c]);
 }
 
-LV_DEFINE_DOT_AVX512(lv_dot_q4_0_avx512, LV_Q4_0)
-LV_DEFINE_DOT_AVX512(lv_dot_q5_0_avx512, LV_Q5_0)
-LV_DEFINE_DOT_AVX512(lv_dot_q8_0_avx512, LV_Q8_0)
+LV_DEFINE_DOT(lv_dot_q4_0_avx512, LV_Q4_0)
+LV_DEFINE_DOT(lv_dot_q5_0_avx512, LV_Q5_0)
+LV_DEFINE_DOT(lv_dot_q8_0_avx512, LV_Q8_0)

@@ -75,7 +75,7 @@ LV_INLINE void add_q4_k(size_t columns, const uint8_t *tile, const uint8_t *acti
 
     LV_NO_UNROLL
     for (size_t pair = 0; pair < 4; pair++, ahead += ahead_step) {
-        lv_prefetch_avx512(ahead, ahead_step);
+        lv_prefetch(ahead, ahead_step);
         LV_UNROLL
         for (size_t odd = 0; odd < 2; odd++) {
             lv_forget_loads();
@@ -166,7 +166,7 @@ LV_INLINE void add_q6_k(size_t columns, const uint8_t *tile, const uint8_t *acti
     LV_NO_UNROLL
     for (size_t first = 0; first < 10;
          first += first == 1 ? 7 : 1) { /* sub-blocks 0, 1, 8, 9 and what is 2 * t above */
-        lv_prefetch_avx512(ahead, ahead_step);
+        lv_prefetch(ahead, ahead_step);
         ahead += ahead_step;
         const uint8_t *quants = tile + LV_Q6_K_QUANTS + LV_Q6_K_QUARTER * (first / 4 + first % 2);
         LV_UNROLL
@@ -211,5 +211,5 @@ LV_INLINE void dot_block(lv_kernel_type type, size_t columns, const uint8_t *til
     }
 }
 
-LV_DEFINE_DOT_AVX512(lv_dot_q4_k_avx512, LV_Q4_K)
-LV_DEFINE_DOT_AVX512(lv_dot_q6_k_avx512, LV_Q6_K)
+LV_DEFINE_DOT(lv_dot_q4_k_avx512, LV_Q4_K)
+LV_DEFINE_DOT(lv_dot_q6_k_avx512, LV_Q6_K)

@@ -8,11 +8,14 @@
 #include "compute/kernels/kernel.h"
 
 #include <assert.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "compute/kernels/tile.h"
 
 enum {
-    CHUNK_ELEMENTS = 1024,
+    CHUNK_ELEMENTS = 512,
     PANEL_COLUMNS = 128, /* more columns than that walk over the tile again */
     CHUNK_BYTES_MAX = CHUNK_ELEMENTS / 32 * LV_Q8_0_BYTES * 16,
     SUMS_BYTES = PANEL_COLUMNS * 16 * 4,
@@ -21,11 +24,18 @@ enum {
 /* --- Choice ------------------------------------------------------------------------------------------------------- */
 
 #if defined(__x86_64__)
-/* These also look whether the system saves the registers. */
+/* The builtins also look whether the system saves the registers. Of half-precision conversion older compilers know
+ * nothing; its registers are AVX's. */
+static bool has_avx2(void) {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    const bool has_f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+    return has_f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
 static bool has_avx512(void) {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("fma");
+           __builtin_cpu_supports("avx512vnni");
 }
 #endif
 
@@ -34,6 +44,7 @@ const lv_kernels *lv_kernels_at(size_t index) {
     size_t count = 0;
 #if defined(__x86_64__)
     if (has_avx512()) found[count++] = &lv_kernels_avx512;
+    if (has_avx2()) found[count++] = &lv_kernels_avx2;
 #endif
     found[count++] = &lv_kernels_portable;
     return index < count ? found[index] : NULL;

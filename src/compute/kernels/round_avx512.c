@@ -2,7 +2,7 @@
  *
  * The order of operands matters where something is not a number: vmaxps and vminps give their second operand then, as
  * the comparisons of the portable code do. */
-#include "compute/kernels/avx512.h"
+#include "compute/kernels/x86.h"
 
 /* 16 quants as dwords. */
 LV_INLINE __m512i round_16(__m512 x, __m512 inverse) {

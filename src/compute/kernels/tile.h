@@ -119,7 +119,7 @@ lv_interleave_fn lv_interleave_q4_0, lv_interleave_q5_0, lv_interleave_q8_0, lv_
 
 extern const lv_kernels lv_kernels_portable;
 #if defined(__x86_64__)
-extern const lv_kernels lv_kernels_avx512;
+extern const lv_kernels lv_kernels_avx2, lv_kernels_avx512;
 #endif
 
 /* --- Blocks and tiles (tile.c) ----------------------------------------------------------------------------------- */

@@ -1,8 +1,9 @@
-/* Interleaving 16 rows into a tile with AVX-512: what tile.c does byte by byte.
+/* Interleaving 16 rows into a tile with AVX2: what tile.c does byte by byte. The AVX-512 set uses it too: wider vectors
+ * cost more to put together than they save.
  *
  * Everything but the scales is a transposition of dwords. Sixteen bytes of each row are put into lanes of vectors;
  * transposing 4 x 4 dwords within the lanes then gives four dword columns. */
-#include "compute/kernels/avx512.h"
+#include "compute/kernels/x86.h"
 
 /* Where the same block of 16 rows begins. Row r is quads[r / 4] + r % 4 * stride: six registers for 16 addresses. */
 typedef struct {
@@ -33,8 +34,7 @@ LV_INLINE __m256i two_rows(const cursor *at, size_t row, size_t offset) {
     return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
 }
 
-/* The dword columns of 16 bytes of every row, eight rows at a time: halves of 256 bits cost less to put together than
- * whole vectors do. `flip` is exclusive-ored to every byte. */
+/* The dword columns of 16 bytes of every row, eight rows at a time. `flip` is exclusive-ored to every byte. */
 LV_INLINE void copy_columns(const cursor *at, size_t offset, int8_t flip, uint8_t *target) {
     LV_UNROLL
     for (size_t r = 0; r < LV_TILE_ROWS; r += 8) {
@@ -68,14 +68,16 @@ LV_INLINE void copy_scales(const cursor *at, size_t offset, uint8_t *target) {
     }
 }
 
-/* Bit 4 * i + b of each dword to byte b, where the bits stand in the order i = 0 2 4 6 1 3 5 7 (tile.h): two exchanges
- * of bits, those of a mask with those 14 and then 7 above. */
-LV_INLINE __m512i spread_high_bits(__m512i x) {
-    enum { XOR_AND = 0x28, XOR_XOR = 0x96 }; /* (a ^ b) & c and a ^ b ^ c */
-    __m512i moved = _mm512_ternarylogic_epi32(_mm512_srli_epi32(x, 14), x, _mm512_set1_epi32(0xcccc), XOR_AND);
-    x = _mm512_ternarylogic_epi32(x, moved, _mm512_slli_epi32(moved, 14), XOR_XOR);
-    moved = _mm512_ternarylogic_epi32(_mm512_srli_epi32(x, 7), x, _mm512_set1_epi32(0xaa00aa), XOR_AND);
-    return _mm512_ternarylogic_epi32(x, moved, _mm512_slli_epi32(moved, 7), XOR_XOR);
+/* Exchanges the bits of each dword that `mask` has with those `count` above them. */
+LV_INLINE __m256i exchange_bits(__m256i x, __m256i shifted, __m128i count, int32_t mask) {
+    const __m256i moved = _mm256_and_si256(_mm256_xor_si256(shifted, x), _mm256_set1_epi32(mask));
+    return _mm256_xor_si256(_mm256_xor_si256(x, moved), _mm256_sll_epi32(moved, count));
+}
+
+/* Bit 4 * i + b of each dword to byte b, where the bits stand in the order i = 0 2 4 6 1 3 5 7 (tile.h). */
+LV_INLINE __m256i spread_high_bits(__m256i x) {
+    x = exchange_bits(x, _mm256_srli_epi32(x, 14), _mm_cvtsi32_si128(14), 0xcccc);
+    return exchange_bits(x, _mm256_srli_epi32(x, 7), _mm_cvtsi32_si128(7), 0xaa00aa);
 }
 
 /* Four bytes of rows r to r + 3. */
@@ -87,9 +89,11 @@ LV_INLINE __m128i four_dwords(const cursor *at, size_t r, size_t offset) {
 }
 
 LV_INLINE void copy_high_bits(const cursor *at, size_t offset, uint8_t *target) {
-    const __m256i upper = _mm256_set_m128i(four_dwords(at, 4, offset), four_dwords(at, 0, offset));
-    const __m256i lower = _mm256_set_m128i(four_dwords(at, 12, offset), four_dwords(at, 8, offset));
-    _mm512_storeu_si512(target, spread_high_bits(_mm512_inserti64x4(_mm512_castsi256_si512(upper), lower, 1)));
+    LV_UNROLL
+    for (size_t r = 0; r < LV_TILE_ROWS; r += 8) {
+        const __m256i eight = _mm256_set_m128i(four_dwords(at, r + 4, offset), four_dwords(at, r, offset));
+        _mm256_storeu_si256((__m256i *)(void *)(target + 4 * r), spread_high_bits(eight));
+    }
 }
 
 /* One block of all rows. */
@@ -147,8 +151,8 @@ LV_INLINE void interleave(lv_kernel_type type, const uint8_t *rows, size_t strid
         interleave(TYPE, rows, stride, rows_count, groups_count, tile);                                    \
     }
 
-DEFINE_INTERLEAVE(lv_interleave_q4_0_avx512, LV_Q4_0)
-DEFINE_INTERLEAVE(lv_interleave_q5_0_avx512, LV_Q5_0)
-DEFINE_INTERLEAVE(lv_interleave_q8_0_avx512, LV_Q8_0)
-DEFINE_INTERLEAVE(lv_interleave_q4_k_avx512, LV_Q4_K)
-DEFINE_INTERLEAVE(lv_interleave_q6_k_avx512, LV_Q6_K)
+DEFINE_INTERLEAVE(lv_interleave_q4_0_avx2, LV_Q4_0)
+DEFINE_INTERLEAVE(lv_interleave_q5_0_avx2, LV_Q5_0)
+DEFINE_INTERLEAVE(lv_interleave_q8_0_avx2, LV_Q8_0)
+DEFINE_INTERLEAVE(lv_interleave_q4_k_avx2, LV_Q4_K)
+DEFINE_INTERLEAVE(lv_interleave_q6_k_avx2, LV_Q6_K)

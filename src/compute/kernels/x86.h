@@ -1,0 +1,36 @@
+/* x86.h - what the AVX2 and the AVX-512 kernels share. Internal to the files *_avx2.c and *_avx512.c of this folder. */
+#ifndef LV_COMPUTE_KERNELS_X86_H
+#define LV_COMPUTE_KERNELS_X86_H
+
+#include <immintrin.h>
+
+#include "compute/kernels/tile.h"
+
+/* Loops over columns and steps have constant bounds once inlined, and must be unrolled for their arrays to become
+ * registers. */
+#define LV_INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define LV_UNROLL _Pragma("clang loop unroll(full)")
+#define LV_NO_UNROLL _Pragma("clang loop unroll(disable)")
+#else
+#define LV_UNROLL _Pragma("GCC unroll 16")
+#define LV_NO_UNROLL _Pragma("GCC unroll 1")
+#endif
+
+/* Keeps the compiler from holding what it has loaded for the next use: to load again is free, to spill is not. */
+LV_INLINE void lv_forget_loads(void) {
+    __asm__ volatile("" ::: "memory");
+}
+
+/* Asks for `count` bytes in the second-level cache. */
+LV_INLINE void lv_prefetch(const uint8_t *bytes, size_t count) {
+    for (size_t i = 0; i < count; i += 64) _mm_prefetch((const char *)bytes + i, _MM_HINT_T1);
+}
+
+lv_round_fn lv_round_32_avx2, lv_round_256_avx2, lv_round_32_avx512, lv_round_256_avx512;
+lv_dot_fn lv_dot_q4_0_avx2, lv_dot_q5_0_avx2, lv_dot_q8_0_avx2, lv_dot_q4_k_avx2, lv_dot_q6_k_avx2;
+lv_dot_fn lv_dot_q4_0_avx512, lv_dot_q5_0_avx512, lv_dot_q8_0_avx512, lv_dot_q4_k_avx512, lv_dot_q6_k_avx512;
+lv_interleave_fn lv_interleave_q4_0_avx2, lv_interleave_q5_0_avx2, lv_interleave_q8_0_avx2, lv_interleave_q4_k_avx2,
+    lv_interleave_q6_k_avx2;
+
+#endif
