@@ -251,9 +251,12 @@ static float largest(const float *scores, size_t count) {
     return lanes[0];
 }
 
+/* Adding zero turns a product of -0 into +0. */
 static void multiply(float *numbers, size_t count, float factor) {
     vec factors = vec_set(factor);
-    for (size_t i = 0; i < count; i += VEC_LANES) vec_store(numbers + i, vec_mul(vec_load(numbers + i), factors));
+    for (size_t i = 0; i < count; i += VEC_LANES) {
+        vec_store(numbers + i, vec_add(vec_mul(vec_load(numbers + i), factors), vec_set(0.0f)));
+    }
 }
 
 /* Turns a query's scores of a chunk into weights and adds them to its totals. The first `count` are its own (there may

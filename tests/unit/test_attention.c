@@ -180,6 +180,11 @@ static float *decode_plainly(const lv_attention_isa *isa, const text *t, const l
     for (size_t isa_index = 0; lv_attention_isa_at(isa_index) != NULL; isa_index++) \
         for (const lv_attention_isa *isa = lv_attention_isa_at(isa_index); isa != NULL; isa = NULL)
 
+/* The portable one takes its time on processors where it is not the only one. */
+static bool is_slow(size_t isa_index) {
+    return isa_index > 0 && lv_attention_isa_at(isa_index + 1) == NULL;
+}
+
 /* --- Tests ---------------------------------------------------------------------------------------------------------*/
 
 static void equals_the_reference(void **state) {
@@ -199,6 +204,7 @@ static void equals_the_reference(void **state) {
             lv_path row = {.kv = &kv, .prefix_count = (uint32_t)counts[c]};
             reference(s, t.queries, wanted, &row);
             FOR_EACH_ISA(isa) {
+                if (is_slow(isa_index) && i > 1 && counts[c] > 17) continue;
                 compute(isa, s, t.queries, out, &row, 1);
                 for (size_t e = 0; e < query_floats(s); e++) {
                     if (!(fabs((double)out[e] - wanted[e]) < 2e-6)) {
@@ -235,7 +241,7 @@ static void batches_change_nothing(void **state) {
         float *out = malloc(TOKENS * query_floats(s) * sizeof(float));
         assert_non_null(out);
         FOR_EACH_ISA(isa) {
-            if (isa_index > 0 && lv_attention_isa_at(isa_index + 1) == NULL && i > 3) continue; /* portable is slow */
+            if (is_slow(isa_index) && i != 5) continue;
             float *alone = decode_plainly(isa, &t, &kv, TOKENS);
             const size_t batches[] = {2, 3, 4, 5, 7, 8, 16, 31, 32, 33, TOKENS};
             for (size_t b = 0; b < sizeof batches / sizeof *batches; b++) {
@@ -288,6 +294,7 @@ static void storage_changes_nothing(void **state) {
                                   .path_count = (uint32_t)(keys - prefixes[p]),
                                   .path = slots + prefixes[p]};
                 FOR_EACH_ISA(isa) {
+                    if (is_slow(isa_index) && i != 3) continue;
                     compute(isa, s, t.queries, wanted, &plain, 1);
                     compute(isa, s, t.queries, out, &listed, 1);
                     check_bits(out, wanted, query_floats(s), "prefix of", prefixes[p]);
@@ -356,6 +363,7 @@ static void trees_equal_plain_decoding(void **state) {
         float *wanted = malloc(query_floats(s) * sizeof(float));
         assert_true(out && wanted);
         FOR_EACH_ISA(isa) {
+            if (is_slow(isa_index) && round > 8) continue;
             compute(isa, s, t.queries, out, tree.rows, nodes_count);
             for (uint32_t n = 0; n < nodes_count; n++) {
                 uint32_t depth = tree.rows[n].path_count;
@@ -556,13 +564,37 @@ static void large_numbers_stay_finite(void **state) {
     text_close(&t);
 }
 
+/* Surplus weights of a neighbouring row are zero, and zero times something is added to a sum of -0 if there is one: it
+ * would become +0, alone it would stay. Here a maximum rises so much that all sums before it become zero. */
+static void no_sum_is_minus_zero(void **state) {
+    (void)state;
+    const shape s = {1, 1, 16};
+    lv_kv kv;
+    kv_open(&kv, &s, 258);
+    float key[16] = {0}, value[16];
+    for (uint32_t slot = 0; slot < 258; slot++) {
+        key[0] = slot < 256 ? -100 : slot == 256 ? 100 : -100;
+        for (int d = 0; d < 16; d++) value[d] = slot < 256 ? -1.0f : slot == 256 ? -0.0f : 1.0f;
+        lv_kv_store(&kv, LAYER, slot, key, value);
+    }
+    const float q[32] = {[0] = 10, [16] = 10};
+    const lv_path rows[] = {{.kv = &kv, .prefix_count = 257}, {.kv = &kv, .prefix_count = 258}};
+    float alone[16], together[32];
+    FOR_EACH_ISA(isa) {
+        compute(isa, &s, q, alone, rows, 1);
+        compute(isa, &s, q, together, rows, 2);
+        check_bits(together, alone, 16, "minus zero: row", 0);
+    }
+    lv_kv_close(&kv);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_the_reference),         cmocka_unit_test(batches_change_nothing),
         cmocka_unit_test(storage_changes_nothing),      cmocka_unit_test(trees_equal_plain_decoding),
         cmocka_unit_test(commit_equals_plain_decoding), cmocka_unit_test(sessions_do_not_touch_each_other),
         cmocka_unit_test(cutting_changes_nothing),      cmocka_unit_test(tasks_serve_all_threads),
-        cmocka_unit_test(large_numbers_stay_finite),
+        cmocka_unit_test(large_numbers_stay_finite),    cmocka_unit_test(no_sum_is_minus_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
