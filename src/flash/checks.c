@@ -129,12 +129,13 @@ void lv_checks_close(lv_checks *checks) {
 
 /* The tensor's place in the table, told by its place in the file: callers may hold copies. */
 static uint32_t tensor_index(const lv_gguf *gguf, const lv_tensor *tensor) {
-    for (uint32_t i = 0; i < lv_gguf_tensors_count(gguf); i++) {
-        const lv_tensor *candidate = lv_gguf_tensor(gguf, i);
-        if (candidate->offset == tensor->offset && candidate->file_index == tensor->file_index) return i;
+    uint32_t count = lv_gguf_tensors_count(gguf), index = 0;
+    for (; index < count; index++) {
+        const lv_tensor *candidate = lv_gguf_tensor(gguf, index);
+        if (candidate->offset == tensor->offset && candidate->file_index == tensor->file_index) break;
     }
-    assert(!"a tensor of another model");
-    return 0;
+    assert(index < count); /* else it is a tensor of another model */
+    return index;
 }
 
 lever_status lv_checks_rows(lv_checks *checks, const lv_tensor *tensor, uint64_t row_first, uint64_t rows_count,

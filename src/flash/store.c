@@ -59,6 +59,7 @@ static lever_status read_pinned_blocks(lv_store *store, lever_error *error) {
         bytes_total += store->layout->blocks[i].bytes;
         store->open_left++;
     }
+    if (store->open_left == 0) store->open_next = store->layout->blocks_count;
     LV_TRY(lv_lanes_start(store, options->lanes, store->open_left > 0 ? OPENING_LANES : 0, error));
 
     pthread_mutex_lock(&store->lock);
@@ -75,6 +76,7 @@ static lever_status read_pinned_blocks(lv_store *store, lever_error *error) {
     }
     lever_status status = store->open_error.status;
     if (status != LEVER_OK && error != NULL) *error = store->open_error;
+    store->open_next = store->layout->blocks_count; /* what is to be pinned from now on comes through the ring */
     pthread_mutex_unlock(&store->lock);
 
     if (status != LEVER_OK) {
