@@ -8,9 +8,9 @@
  *     special:       [========]                                             where control tokens are wanted
  *     chunks:  [====]          [=========================...]               of some 8 KiB, tokenised one by one
  *
- * A chunk ends where every pre-split ends a word: between a letter and a space that a letter follows, or between a
- * letter and a full stop or comma. The tokens are then those of the whole text. Only where no such place is found
- * within 64 KiB is a chunk cut anyway, and, where the split recurses, within 256 characters without a blank. */
+ * A chunk ends where every pre-split ends a word: between a letter and a space, a full stop or a comma. The tokens are
+ * then those of the whole text. Only where no such place is found within 64 KiB is a chunk cut anyway, and, where the
+ * split recurses, within 256 characters without a blank. */
 #include <llama.h>
 #include <string.h>
 
@@ -58,7 +58,7 @@ static bool is_east_asian_letter(unsigned code) {
 static bool ends_word(const lv_vocab *vocab, const char *text, size_t bytes, size_t at) {
     if (!at) return false;
     char before = text[at - 1], here = text[at];
-    if (is_ascii_letter(before) && here == ' ') return at + 1 < bytes && is_ascii_letter(text[at + 1]);
+    if (is_ascii_letter(before) && here == ' ') return true;
     if (vocab->sentence_pieces) return false; /* nothing but a space ends a word, and tokens may hold full stops */
     bool letter = is_ascii_letter(before) || (at >= 3 && is_east_asian_letter(code_of_three(text + at - 3)));
     if (!letter) return false;

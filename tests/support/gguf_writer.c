@@ -299,7 +299,7 @@ void gguf_writer_bpe(gguf_writer *writer, const char *pre) {
 void gguf_writer_spm(gguf_writer *writer) {
     static const char *const pieces[] = {
         "\xe2\x96\x81",      "h", "e", "l", "o", "\xe2\x96\x81h", "el", "lo", "\xe2\x96\x81hel",
-        "\xe2\x96\x81hello", "<", "s", ">"};
+        "\xe2\x96\x81hello", "<", "s", ">", "<s"};
     static char bytes[256][8];
     const char *tokens[GGUF_WRITER_SPM_TOKENS];
     int32_t types[GGUF_WRITER_SPM_TOKENS];

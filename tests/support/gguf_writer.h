@@ -70,7 +70,7 @@ void gguf_writer_model(gguf_writer *writer, const char *arch, uint64_t vocabular
 
 /* The number of tokens that gguf_writer_bpe and gguf_writer_spm make. */
 #define GGUF_WRITER_BPE_TOKENS 272u
-#define GGUF_WRITER_SPM_TOKENS 272u
+#define GGUF_WRITER_SPM_TOKENS 273u
 
 /* A byte-level BPE vocabulary: the 256 bytes, a few merges, <|endoftext|>, <|im_start|>, <|im_end|> and the
  * user-defined <tool>; pre-split as `pre` (NULL: no such key). */
