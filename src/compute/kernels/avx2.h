@@ -26,33 +26,4 @@ LV_INLINE __m256 lv_half_scales(const uint8_t *scales, size_t half) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(scales + 16 * half)));
 }
 
-/* Defines an lv_dot_fn from the file's dot_block: columns in blocks of at most 4, each with code of its own. */
-#define LV_DEFINE_DOT(name, TYPE)                                                                  \
-    void name(const uint8_t *tile, size_t groups_count, const uint8_t *activations, size_t stride, \
-              size_t columns_count, float *sums, const uint8_t *ahead, size_t ahead_bytes) {       \
-        size_t blocks_left = (columns_count + 3) / 4;                                              \
-        const size_t step = ahead_bytes / (blocks_left * groups_count);                            \
-        for (; blocks_left > 0; blocks_left--) {                                                   \
-            const size_t columns = (columns_count + blocks_left - 1) / blocks_left;                \
-            switch (columns) {                                                                     \
-            case 1:                                                                                \
-                dot_block(TYPE, 1, tile, groups_count, activations, stride, sums, ahead, step);    \
-                break;                                                                             \
-            case 2:                                                                                \
-                dot_block(TYPE, 2, tile, groups_count, activations, stride, sums, ahead, step);    \
-                break;                                                                             \
-            case 3:                                                                                \
-                dot_block(TYPE, 3, tile, groups_count, activations, stride, sums, ahead, step);    \
-                break;                                                                             \
-            default:                                                                               \
-                dot_block(TYPE, 4, tile, groups_count, activations, stride, sums, ahead, step);    \
-                break;                                                                             \
-            }                                                                                      \
-            columns_count -= columns;                                                              \
-            activations += columns * stride;                                                       \
-            sums += columns * LV_TILE_ROWS;                                                        \
-            ahead += step * groups_count;                                                          \
-        }                                                                                          \
-    }
-
 #endif

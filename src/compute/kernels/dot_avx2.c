@@ -105,6 +105,6 @@ LV_INLINE void dot_block(lv_kernel_type type, size_t columns, const uint8_t *til
     }
 }
 
-LV_DEFINE_DOT(lv_dot_q4_0_avx2, LV_Q4_0)
-LV_DEFINE_DOT(lv_dot_q5_0_avx2, LV_Q5_0)
-LV_DEFINE_DOT(lv_dot_q8_0_avx2, LV_Q8_0)
+LV_DEFINE_DOT(lv_dot_q4_0_avx2, LV_Q4_0, LV_BLOCKS_OF_4)
+LV_DEFINE_DOT(lv_dot_q5_0_avx2, LV_Q5_0, LV_BLOCKS_OF_4)
+LV_DEFINE_DOT(lv_dot_q8_0_avx2, LV_Q8_0, LV_BLOCKS_OF_4)

@@ -5,7 +5,7 @@
  * up to COLUMNS_MAX columns, whose sums take turns, which hides the latency of each. */
 #include "compute/kernels/avx512.h"
 
-enum { COLUMNS_MAX = 8 };
+enum { COLUMNS_MAX = 6 };
 
 /* Group g of column c. */
 LV_INLINE const lv_group_32 *group_at(const uint8_t *activations, size_t stride, size_t c, size_t g) {
@@ -96,6 +96,6 @@ LV_INLINE void dot_block(lv_kernel_type type, size_t columns, const uint8_t *til
     for (size_t c = 0; c < columns; c++) _mm512_storeu_ps(sums + c * LV_TILE_ROWS, total[c]);
 }
 
-LV_DEFINE_DOT(lv_dot_q4_0_avx512, LV_Q4_0)
-LV_DEFINE_DOT(lv_dot_q5_0_avx512, LV_Q5_0)
-LV_DEFINE_DOT(lv_dot_q8_0_avx512, LV_Q8_0)
+LV_DEFINE_DOT(lv_dot_q4_0_avx512, LV_Q4_0, LV_BLOCKS_OF_6)
+LV_DEFINE_DOT(lv_dot_q5_0_avx512, LV_Q5_0, LV_BLOCKS_OF_6)
+LV_DEFINE_DOT(lv_dot_q8_0_avx512, LV_Q8_0, LV_BLOCKS_OF_6)

@@ -214,5 +214,5 @@ LV_INLINE void dot_block(lv_kernel_type type, size_t columns, const uint8_t *til
     }
 }
 
-LV_DEFINE_DOT(lv_dot_q4_k_avx2, LV_Q4_K)
-LV_DEFINE_DOT(lv_dot_q6_k_avx2, LV_Q6_K)
+LV_DEFINE_DOT(lv_dot_q4_k_avx2, LV_Q4_K, LV_BLOCKS_OF_4)
+LV_DEFINE_DOT(lv_dot_q6_k_avx2, LV_Q6_K, LV_BLOCKS_OF_4)

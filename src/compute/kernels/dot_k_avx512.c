@@ -73,7 +73,7 @@ LV_INLINE void add_q4_k(size_t columns, const uint8_t *tile, const uint8_t *acti
     LV_UNROLL
     for (size_t c = 0; c < columns; c++) sums[c] = _mm512_setzero_si512();
 
-    LV_NO_UNROLL
+    LV_UNROLL
     for (size_t pair = 0; pair < 4; pair++, ahead += ahead_step) {
         lv_prefetch(ahead, ahead_step);
         LV_UNROLL
@@ -90,12 +90,12 @@ LV_INLINE void add_q4_k(size_t columns, const uint8_t *tile, const uint8_t *acti
                 LV_UNROLL
                 for (size_t c = 0; c < columns; c++) {
                     const lv_group_256 *group = group_at(activations, stride, c, g);
-                    dots[c] = lv_dot_quad_avx512(dots[c], weights, group->quants + 64 * pair, 8 * odd + i);
+                    dots[c] = lv_dot_quad_avx512(dots[c], weights, group->quants, 16 * pair + 8 * odd + i);
                 }
             }
             LV_UNROLL
             for (size_t c = 0; c < columns; c++)
-                sums[c] = _mm512_add_epi32(sums[c], _mm512_mullo_epi32(dots[c], scales_of[2 * pair + odd]));
+                sums[c] = lv_settle(_mm512_add_epi32(sums[c], _mm512_mullo_epi32(dots[c], scales_of[2 * pair + odd])));
         }
     }
 
@@ -163,31 +163,31 @@ LV_INLINE void add_q6_k(size_t columns, const uint8_t *tile, const uint8_t *acti
     LV_UNROLL
     for (size_t c = 0; c < columns; c++) sums[c] = _mm512_setzero_si512();
 
-    LV_NO_UNROLL
-    for (size_t first = 0; first < 10;
-         first += first == 1 ? 7 : 1) { /* sub-blocks 0, 1, 8, 9 and what is 2 * t above */
+    LV_UNROLL
+    for (size_t quarter = 0; quarter < 4; quarter++) {
+        const size_t first = 8 * (quarter / 2) + quarter % 2; /* of its sub-blocks */
         lv_prefetch(ahead, ahead_step);
         ahead += ahead_step;
-        const uint8_t *quants = tile + LV_Q6_K_QUANTS + LV_Q6_K_QUARTER * (first / 4 + first % 2);
+        const uint8_t *quants = tile + LV_Q6_K_QUANTS + LV_Q6_K_QUARTER * quarter;
         LV_UNROLL
         for (size_t t = 0; t < 4; t++) {
             lv_forget_loads();
             __m512i dots[COLUMNS_MAX];
             LV_UNROLL
             for (size_t c = 0; c < columns; c++)
-                dots[c] = _mm512_set1_epi32((group_at(activations, stride, c, g)->seeds_16 + first)[2 * t]);
+                dots[c] = _mm512_set1_epi32(group_at(activations, stride, c, g)->seeds_16[first + 2 * t]);
             LV_UNROLL
             for (size_t i = 0; i < 4; i++) {
                 const __m512i weights = weights_q6_k(quants, t, i);
                 LV_UNROLL
                 for (size_t c = 0; c < columns; c++) {
                     const lv_group_256 *group = group_at(activations, stride, c, g);
-                    dots[c] = lv_dot_quad_avx512(dots[c], weights, group->quants + 16 * first, 8 * t + i);
+                    dots[c] = lv_dot_quad_avx512(dots[c], weights, group->quants, 4 * (first + 2 * t) + i);
                 }
             }
             LV_UNROLL
             for (size_t c = 0; c < columns; c++)
-                sums[c] = _mm512_add_epi32(sums[c], _mm512_mullo_epi32(dots[c], scales_of[first + 2 * t]));
+                sums[c] = lv_settle(_mm512_add_epi32(sums[c], _mm512_mullo_epi32(dots[c], scales_of[first + 2 * t])));
         }
     }
 
@@ -197,7 +197,8 @@ LV_INLINE void add_q6_k(size_t columns, const uint8_t *tile, const uint8_t *acti
         add_scaled(totals + c * LV_TILE_ROWS, sums[c], scales, group_at(activations, stride, c, g));
 }
 
-/* --- Blocks of columns -------------------------------------------------------------------------------------------- */
+/* --- Blocks of columns
+ * -------------------------------------------------------------------------------------------- */
 
 LV_INLINE void dot_block(lv_kernel_type type, size_t columns, const uint8_t *tile, size_t groups_count,
                          const uint8_t *activations, size_t stride, float *sums, const uint8_t *ahead,
@@ -211,5 +212,5 @@ LV_INLINE void dot_block(lv_kernel_type type, size_t columns, const uint8_t *til
     }
 }
 
-LV_DEFINE_DOT(lv_dot_q4_k_avx512, LV_Q4_K)
-LV_DEFINE_DOT(lv_dot_q6_k_avx512, LV_Q6_K)
+LV_DEFINE_DOT(lv_dot_q4_k_avx512, LV_Q4_K, LV_BLOCKS_OF_8)
+LV_DEFINE_DOT(lv_dot_q6_k_avx512, LV_Q6_K, LV_BLOCKS_OF_8)

@@ -27,6 +27,34 @@ LV_INLINE void lv_prefetch(const uint8_t *bytes, size_t count) {
     for (size_t i = 0; i < count; i += 64) _mm_prefetch((const char *)bytes + i, _MM_HINT_T1);
 }
 
+/* Defines an lv_dot_fn from the file's dot_block: columns in blocks of even size, at most COLUMNS_MAX, each size with
+ * code of its own, which BLOCKS lists. What is to be prefetched is spread evenly over all that is done. */
+#define LV_DEFINE_DOT(name, TYPE, BLOCKS)                                                          \
+    void name(const uint8_t *tile, size_t groups_count, const uint8_t *activations, size_t stride, \
+              size_t columns_count, float *sums, const uint8_t *ahead, size_t ahead_bytes) {       \
+        size_t blocks_left = (columns_count + COLUMNS_MAX - 1) / COLUMNS_MAX;                      \
+        const size_t step = ahead_bytes / (blocks_left * groups_count);                            \
+        for (; blocks_left > 0; blocks_left--) {                                                   \
+            const size_t columns = (columns_count + blocks_left - 1) / blocks_left;                \
+            switch (columns) {                                                                     \
+                BLOCKS(LV_BLOCK, TYPE)                                                             \
+            default:                                                                               \
+                __builtin_unreachable();                                                           \
+            }                                                                                      \
+            columns_count -= columns;                                                              \
+            activations += columns * stride;                                                       \
+            sums += columns * LV_TILE_ROWS;                                                        \
+            ahead += step * groups_count;                                                          \
+        }                                                                                          \
+    }
+#define LV_BLOCK(TYPE, n)                                                               \
+    case n:                                                                             \
+        dot_block(TYPE, n, tile, groups_count, activations, stride, sums, ahead, step); \
+        break;
+#define LV_BLOCKS_OF_4(X, TYPE) X(TYPE, 1) X(TYPE, 2) X(TYPE, 3) X(TYPE, 4)
+#define LV_BLOCKS_OF_6(X, TYPE) LV_BLOCKS_OF_4(X, TYPE) X(TYPE, 5) X(TYPE, 6)
+#define LV_BLOCKS_OF_8(X, TYPE) LV_BLOCKS_OF_6(X, TYPE) X(TYPE, 7) X(TYPE, 8)
+
 lv_round_fn lv_round_32_avx2, lv_round_256_avx2, lv_round_32_avx512, lv_round_256_avx512;
 lv_dot_fn lv_dot_q4_0_avx2, lv_dot_q5_0_avx2, lv_dot_q8_0_avx2, lv_dot_q4_k_avx2, lv_dot_q6_k_avx2;
 lv_dot_fn lv_dot_q4_0_avx512, lv_dot_q5_0_avx512, lv_dot_q8_0_avx512, lv_dot_q4_k_avx512, lv_dot_q6_k_avx512;
