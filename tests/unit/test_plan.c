@@ -1,0 +1,203 @@
+/* test_plan.c - the memory plan as a table: what a budget buys, and that it is never passed. The model is made of
+ * numbers alone: 28 layers of 1536, like the default target. */
+#include <stdlib.h>
+
+#include "engine/plan.h"
+#include "ggml.h"
+#include "support/check.h"
+
+enum { LAYERS = 28, WIDTH = 1536, INNER = 8960, KV = 256, VOCABULARY = 151936 };
+
+typedef struct {
+    lv_tensor tensors[LAYERS * LV_ROLES_COUNT + 2];
+    lv_layer layers[LAYERS];
+    lv_layout_item items[LAYERS * LV_ROLES_COUNT + 1];
+    lv_tensor norm;
+    lv_model model;
+    lv_layout *layout;
+} world;
+
+static lv_tensor matrix(int32_t type, uint64_t elements, uint64_t rows, uint64_t *offset) {
+    const uint64_t row_bytes = ggml_row_size((enum ggml_type)type, (int64_t)elements);
+    const lv_tensor tensor = {.name = "matrix",
+                              .type = type,
+                              .dims_count = 2,
+                              .dims = {elements, rows, 1, 1},
+                              .row_bytes = row_bytes,
+                              .rows_count = rows,
+                              .bytes = row_bytes * rows,
+                              .offset = *offset,
+                              .layout = LV_LAYOUT_TILES};
+    *offset += (tensor.bytes + 4095) / 4096 * 4096;
+    return tensor;
+}
+
+static int open_world(void **state) {
+    world *w = calloc(1, sizeof(*w));
+    if (!w) return -1;
+    uint64_t offset = 4096;
+    static const uint64_t shapes[LV_ROLES_COUNT][2] = {{WIDTH, WIDTH}, {WIDTH, KV},    {WIDTH, KV},   {WIDTH, WIDTH},
+                                                       {WIDTH, INNER}, {WIDTH, INNER}, {INNER, WIDTH}};
+    size_t t = 0;
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        const lv_tensor **roles[LV_ROLES_COUNT] = {
+            &w->layers[l].attn_q,   &w->layers[l].attn_k, &w->layers[l].attn_v,  &w->layers[l].attn_output,
+            &w->layers[l].ffn_gate, &w->layers[l].ffn_up, &w->layers[l].ffn_down};
+        for (uint32_t r = 0; r < LV_ROLES_COUNT; r++, t++) {
+            w->tensors[t] = matrix(GGML_TYPE_Q4_0, shapes[r][0], shapes[r][1], &offset);
+            *roles[r] = &w->tensors[t];
+            w->items[t] =
+                (lv_layout_item){&w->tensors[t], l, r <= LV_ROLE_OUTPUT ? LV_GROUP_ATTENTION : LV_GROUP_FEED_FORWARD};
+        }
+    }
+    w->tensors[t] = matrix(GGML_TYPE_Q6_K, WIDTH, VOCABULARY, &offset);
+    w->items[t] = (lv_layout_item){&w->tensors[t], LV_LAYER_HEAD, 0};
+    w->tensors[t + 1] = matrix(GGML_TYPE_Q4_0, WIDTH, VOCABULARY, &offset);
+    w->model = (lv_model){.hparams = {.layers_count = LAYERS,
+                                      .embedding = WIDTH,
+                                      .heads_count = 12,
+                                      .kv_heads_count = 2,
+                                      .head_dim = 128,
+                                      .feed_forward = INNER,
+                                      .vocabulary = VOCABULARY,
+                                      .context_train = 32768},
+                          .layers = w->layers,
+                          .token_embd = &w->tensors[t + 1],
+                          .output = &w->tensors[t]};
+    lever_error error;
+    CHECK_OK(lv_layout_build(&w->layout, w->items, LAYERS * LV_ROLES_COUNT + 1, LV_BLOCK_BYTES_DEFAULT, NULL, &error));
+    *state = w;
+    return 0;
+}
+
+static int close_world(void **state) {
+    world *w = *state;
+    lv_layout_free(&w->layout);
+    free(w);
+    return 0;
+}
+
+static lv_plan_input input_of(const world *w, uint64_t budget) {
+    return (lv_plan_input){.model = &w->model,
+                           .layout = w->layout,
+                           .program_bytes = 16u << 20,
+                           .vocabulary_bytes = 50u << 20,
+                           .vocabulary_peak_bytes = 80u << 20,
+                           .metadata_bytes = 2u << 20,
+                           .budget_bytes = budget,
+                           .target_ram_percent = -1,
+                           .sessions_max = 1,
+                           .threads = 2,
+                           .lanes = 2};
+}
+
+static void test_no_budget_is_passed(void **state) {
+    const world *w = *state;
+    lv_plan_choice choice;
+    lever_error error;
+    const lv_plan_input first = input_of(w, 1);
+    CHECK_FAILS(lv_plan_choose(&first, &choice, &error), LEVER_E_BUDGET, "least");
+    const uint64_t least = choice.table.least_bytes, all = choice.table.all_bytes;
+    assert_true(least > (100u << 20) && least < (400u << 20));
+    uint64_t pinned = 0;
+    uint32_t context = 0;
+    for (uint64_t budget = least; budget < all + (64u << 20); budget += 5u << 20) {
+        const lv_plan_input in = input_of(w, budget);
+        CHECK_OK(lv_plan_choose(&in, &choice, &error));
+        const lever_plan *t = &choice.table;
+        assert_true(t->total_bytes <= budget);
+        assert_true(choice.slots_count >= 2 && choice.leases_max >= 1);
+        assert_true(choice.context_tokens >= context);
+        assert_true(t->pass_read_bytes + t->pinned_bytes + (t->head_pinned ? t->head_bytes : 0) ==
+                    t->layer_bytes + t->head_bytes);
+        uint64_t sum = 0;
+        for (uint32_t i = 0; i < t->rows_count; i++) sum += t->rows[i].bytes;
+        assert_int_equal(sum, t->total_bytes);
+        bool *pins = calloc(w->layout->blocks_count, sizeof(bool));
+        assert_non_null(pins);
+        const uint64_t taken = lv_plan_pins(w->layout, choice.head_pinned, choice.pin_bytes, pins);
+        assert_true(taken <= budget - (sum - choice.pin_bytes - (t->head_pinned ? t->head_bytes : 0)) + (1u << 20));
+        free(pins);
+        context = choice.context_tokens;
+        pinned = t->pinned_bytes;
+    }
+    assert_int_equal(pinned, w->layout->layer_bytes);
+    assert_int_equal(choice.table.pass_read_bytes, 0);
+    assert_int_equal(context, 4096);
+    assert_true(choice.rows_max >= 512);
+}
+
+static void test_all_bytes_pins_all(void **state) {
+    const world *w = *state;
+    lv_plan_choice choice;
+    lever_error error;
+    const lv_plan_input any = input_of(w, LV_LEDGER_UNLIMITED);
+    CHECK_OK(lv_plan_choose(&any, &choice, &error));
+    const lv_plan_input in = input_of(w, choice.table.all_bytes);
+    CHECK_OK(lv_plan_choose(&in, &choice, &error));
+    assert_int_equal(choice.table.pass_read_bytes, 0);
+}
+
+static void test_share_of_the_layers(void **state) {
+    const world *w = *state;
+    lv_plan_choice choice;
+    lever_error error;
+    for (int percent = 0; percent <= 100; percent += 25) {
+        lv_plan_input in = input_of(w, LV_LEDGER_UNLIMITED);
+        in.target_ram_percent = percent;
+        CHECK_OK(lv_plan_choose(&in, &choice, &error));
+        assert_true(choice.head_pinned);
+        const double share = 100.0 * (double)choice.table.pinned_bytes / (double)w->layout->layer_bytes;
+        assert_true(share >= percent - 1 && share <= percent + 1);
+    }
+    lv_plan_input in = input_of(w, 600u << 20);
+    in.target_ram_percent = 90;
+    CHECK_FAILS(lv_plan_choose(&in, &choice, &error), LEVER_E_BUDGET, "90 %");
+    /* Nothing pinned: the ring is an eighth of the layers at most, and a prompt of 1000 tokens takes two passes. */
+    in = input_of(w, LV_LEDGER_UNLIMITED);
+    in.target_ram_percent = 0;
+    CHECK_OK(lv_plan_choose(&in, &choice, &error));
+    assert_true(choice.table.ring_bytes <= w->layout->layer_bytes / 8);
+    assert_true(choice.rows_max >= 512);
+}
+
+static void test_context(void **state) {
+    const world *w = *state;
+    lv_plan_choice choice;
+    lever_error error;
+    lv_plan_input in = input_of(w, 300u << 20);
+    in.context_tokens = 32768;
+    CHECK_FAILS(lv_plan_choose(&in, &choice, &error), LEVER_E_BUDGET, "32768");
+    in.context_tokens = 40000;
+    CHECK_FAILS(lv_plan_choose(&in, &choice, &error), LEVER_E_ARGUMENT, "32768");
+    in = input_of(w, 4096ull << 20);
+    in.context_tokens = 8192;
+    CHECK_OK(lv_plan_choose(&in, &choice, &error));
+    assert_int_equal(choice.context_tokens, 8192);
+}
+
+/* Rows beyond one batch hold all blocks of a stage at once: the ring must have them and one more. */
+static void test_ring_holds_a_stage(void **state) {
+    const world *w = *state;
+    lv_plan_choice choice;
+    lever_error error;
+    for (uint64_t mib = 250; mib < 1500; mib += 50) {
+        const lv_plan_input in = input_of(w, mib << 20);
+        CHECK_OK(lv_plan_choose(&in, &choice, &error));
+        if (choice.rows_max > choice.batch_rows) assert_true(choice.slots_count >= 4);
+    }
+    lv_plan_input in = input_of(w, 1024ull << 20);
+    in.ring_bytes = 1;
+    CHECK_OK(lv_plan_choose(&in, &choice, &error));
+    assert_int_equal(choice.slots_count, 2);
+    assert_int_equal(choice.rows_max, choice.batch_rows);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_budget_is_passed), cmocka_unit_test(test_all_bytes_pins_all),
+        cmocka_unit_test(test_share_of_the_layers), cmocka_unit_test(test_context),
+        cmocka_unit_test(test_ring_holds_a_stage),
+    };
+    return cmocka_run_group_tests(tests, open_world, close_world);
+}
