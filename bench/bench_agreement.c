@@ -8,7 +8,8 @@
  * between libllama's first and second token: a small one says that rounding decided, a large one that something is
  * wrong.
  *
- * libllama is the one that lever is built with; it computes as it likes (its own attention, repacked weights). */
+ * libllama is the one that lever is built with; it computes as it likes (flash attention, repacked weights). To show
+ * how much of a disagreement is rounding, it is also compared with itself, without flash attention. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,8 +46,10 @@ typedef struct {
     int32_t *tokens;
     size_t tokens_count, vocabulary_count;
     leaders *lever; /* one for each token */
+    int32_t *llama; /* the likeliest only */
     disagreement *disagreements;
     size_t disagreements_count;
+    size_t itself_count; /* positions at which libllama agrees with itself */
     char kernels[64];
 } comparison;
 
@@ -155,9 +158,12 @@ static void drop_log(enum ggml_log_level level, const char *text, void *user) {
     (void)level, (void)text, (void)user;
 }
 
-static void compare(comparison *c, size_t position, const float *logits) {
+typedef void (*compare_fn)(comparison *c, size_t position, const float *logits);
+
+static void compare_with_lever(comparison *c, size_t position, const float *logits) {
     const leaders llama = find_leaders(logits, c->vocabulary_count);
     const leaders lever = c->lever[position];
+    c->llama[position] = llama.first;
     if (llama.first == lever.first) return;
     c->disagreements[c->disagreements_count++] = (disagreement){
         .position = position,
@@ -167,8 +173,13 @@ static void compare(comparison *c, size_t position, const float *logits) {
     };
 }
 
+static void compare_with_itself(comparison *c, size_t position, const float *logits) {
+    c->itself_count += find_leaders(logits, c->vocabulary_count).first == c->llama[position];
+}
+
 /* One window, in batches small enough that their logits fit into memory. */
-static void decode_window(comparison *c, struct llama_context *context, size_t begin, size_t count) {
+static void decode_window(comparison *c, struct llama_context *context, size_t begin, size_t count,
+                          compare_fn compare) {
     struct llama_batch batch = llama_batch_init(BATCH_TOKENS, 0, 1);
     llama_memory_clear(llama_get_memory(context), true);
     for (size_t done = 0; done < count; done += (size_t)batch.n_tokens) {
@@ -189,27 +200,33 @@ static void decode_window(comparison *c, struct llama_context *context, size_t b
     llama_batch_free(batch);
 }
 
-static void run_llama(comparison *c, const options *o) {
-    llama_log_set(drop_log, NULL);
-    struct llama_model_params model_params = llama_model_default_params();
-    model_params.n_gpu_layers = 0;
-    struct llama_model *model = llama_model_load_from_file(o->model_path, model_params);
-    if (model == NULL) fail("libllama cannot open the model", o->model_path);
-    if ((size_t)llama_vocab_n_tokens(llama_model_get_vocab(model)) != c->vocabulary_count) {
-        fail("libllama counts other tokens in the vocabulary", "");
-    }
+static void decode_text(comparison *c, const options *o, struct llama_model *model, bool flash, compare_fn compare) {
     struct llama_context_params params = llama_context_default_params();
     params.n_ctx = (uint32_t)o->window_tokens;
     params.n_batch = params.n_ubatch = BATCH_TOKENS;
     params.n_threads = params.n_threads_batch = (int32_t)o->threads;
+    params.flash_attn_type = flash ? LLAMA_FLASH_ATTN_TYPE_AUTO : LLAMA_FLASH_ATTN_TYPE_DISABLED;
     struct llama_context *context = llama_init_from_model(model, params);
     if (context == NULL) fail("libllama cannot open a context", "");
-
-    c->disagreements = allocate(c->tokens_count, sizeof *c->disagreements);
     for (size_t begin = 0; begin < c->tokens_count; begin += o->window_tokens) {
-        decode_window(c, context, begin, window_at(c, o, begin));
+        decode_window(c, context, begin, window_at(c, o, begin), compare);
     }
     llama_free(context);
+}
+
+static void run_llama(comparison *c, const options *o) {
+    llama_log_set(drop_log, NULL);
+    struct llama_model_params params = llama_model_default_params();
+    params.n_gpu_layers = 0;
+    struct llama_model *model = llama_model_load_from_file(o->model_path, params);
+    if (model == NULL) fail("libllama cannot open the model", o->model_path);
+    if ((size_t)llama_vocab_n_tokens(llama_model_get_vocab(model)) != c->vocabulary_count) {
+        fail("libllama counts other tokens in the vocabulary", "");
+    }
+    c->llama = allocate(c->tokens_count, sizeof *c->llama);
+    c->disagreements = allocate(c->tokens_count, sizeof *c->disagreements);
+    decode_text(c, o, model, true, compare_with_lever);
+    decode_text(c, o, model, false, compare_with_itself);
     llama_model_free(model);
 }
 
@@ -218,9 +235,11 @@ static void run_llama(comparison *c, const options *o) {
 static void print_report(const comparison *c, const options *o) {
     const size_t agreed = c->tokens_count - c->disagreements_count;
     const double percent = 100.0 * (double)agreed / (double)c->tokens_count;
+    const double itself_percent = 100.0 * (double)c->itself_count / (double)c->tokens_count;
     if (!o->json) {
-        printf("%zu of %zu positions agree (%.2f %%), kernels %s, windows of %" PRIu64 " tokens\n", agreed,
-               c->tokens_count, percent, c->kernels, o->window_tokens);
+        printf("%zu of %zu positions agree (%.2f %%; libllama with itself %.2f %%), kernels %s, windows of %" PRIu64
+               " tokens\n",
+               agreed, c->tokens_count, percent, itself_percent, c->kernels, o->window_tokens);
         for (size_t i = 0; i < c->disagreements_count; i++) {
             const disagreement *d = &c->disagreements[i];
             printf("  position %5zu: lever %6d (ahead by %.3f), libllama %6d (ahead by %.3f), behind by %.3f\n",
@@ -229,9 +248,10 @@ static void print_report(const comparison *c, const options *o) {
         }
         return;
     }
-    printf("{\"positions\":%zu,\"agreed\":%zu,\"percent\":%.3f,\"window_tokens\":%" PRIu64 ",\"kernels\":\"%s\","
+    printf("{\"positions\":%zu,\"agreed\":%zu,\"percent\":%.3f,\"itself_percent\":%.3f,\"window_tokens\":%" PRIu64
+           ",\"kernels\":\"%s\","
            "\"disagreements\":[",
-           c->tokens_count, agreed, percent, o->window_tokens, c->kernels);
+           c->tokens_count, agreed, percent, itself_percent, o->window_tokens, c->kernels);
     for (size_t i = 0; i < c->disagreements_count; i++) {
         const disagreement *d = &c->disagreements[i];
         printf("%s{\"position\":%zu,\"lever\":%d,\"libllama\":%d,\"libllama_second\":%d,\"libllama_gap\":%.4f,"
@@ -283,6 +303,7 @@ int main(int count, char **arguments) {
     run_llama(&c, &o);
     print_report(&c, &o);
     free(c.disagreements);
+    free(c.llama);
     free(c.lever);
     free(c.tokens);
     free(c.text);

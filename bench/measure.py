@@ -100,7 +100,8 @@ class Bench:
                 raise ValueError(f"killed after {arm.limits.timeout_seconds} seconds")
             if result.code != 0:
                 lines = result.stderr.strip().splitlines() or ["no message"]
-                raise ValueError(f"exit code {result.code}, {result.oom_kills} killed for memory: {lines[-1][:300]}")
+                killed = " (killed for want of memory)" if result.oom_kills else ""
+                raise ValueError(f"exit code {result.code}{killed}: {lines[-1][:300]}")
             facts["values"].update(arm.parse(result))
         except ValueError as error:
             facts.update(status="failed", reason=str(error))

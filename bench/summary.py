@@ -13,6 +13,9 @@ def _selected(rows, figure):
 
 
 def _verdict(figure, values):
+    """True, False, or None for a figure that nothing is asked of."""
+    if figure.at_least is None and figure.at_most is None:
+        return None
     if figure.at_least is not None:
         judged = min(values) if figure.worst else statistics.median(values)
         return judged >= figure.at_least
@@ -20,28 +23,34 @@ def _verdict(figure, values):
     return judged <= figure.at_most
 
 
+def _wanted(figure):
+    unit = f" {figure.unit}" if figure.unit else ""
+    if figure.at_least is not None:
+        return f">= {figure.at_least:.4g}{unit}"
+    return f"<= {figure.at_most:.4g}{unit}" if figure.at_most is not None else unit.strip()
+
+
 def _line(figure, rows):
     rows = _selected(rows, figure)
     if not rows:
         return None
-    unit = f" {figure.unit}" if figure.unit else ""
-    bound = figure.at_least if figure.at_least is not None else figure.at_most
-    wanted = f"{'>=' if figure.at_least is not None else '<='} {bound:.4g}{unit}"
-    line = {"what": figure.title, "model": TITLES.get(figure.case, ""), "wanted": wanted}
+    line = {"what": figure.title, "model": TITLES.get(figure.case, ""), "wanted": _wanted(figure)}
     counted = ("ok", "failed") if figure.with_failed else ("ok",)
     values = figure.values([row for row in rows if row["status"] in counted])
     if not values:
         reasons = [f"{row['status']}: {row['reason']}" for row in rows if row["status"] != "ok"]
         return {**line, "n": 0, "verdict": reasons[0] if reasons else "no values"}
     failed = sum(row["status"] == "failed" for row in rows)
-    verdict = ("reached" if _verdict(figure, values) else "MISSED") + (f" ({failed} rows failed)" if failed else "")
+    words = [{True: "reached", False: "MISSED", None: ""}[_verdict(figure, values)]]
+    if failed:
+        words.append(f"but {failed} rows failed")
     return {
         **line,
         "n": len(values),
         "median": statistics.median(values),
         "min": min(values),
         "max": max(values),
-        "verdict": verdict,
+        "verdict": ", ".join(word for word in words if word),
     }
 
 

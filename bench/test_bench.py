@@ -40,7 +40,7 @@ class Figures(unittest.TestCase):
     def test_failed_rows_do_not_count_but_are_told(self):
         figure = figures.Figure("b", "c", "t", figures.each("a", lambda r: r["values"]["x"]), at_least=1)
         made = [row("a", None, {"x": 2}), {**row("a", None, {}), "status": "failed", "reason": "it fell"}]
-        self.assertEqual(summary._line(figure, made)["verdict"], "reached (1 rows failed)")
+        self.assertEqual(summary._line(figure, made)["verdict"], "reached, but 1 rows failed")
         self.assertEqual(summary._line(figure, made[1:])["verdict"], "failed: it fell")
         self.assertIsNone(summary._line(figure, [{**made[0], "case": "another"}]))
 
