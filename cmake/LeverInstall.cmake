@@ -33,6 +33,7 @@ endforeach()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/lever)
 file(RELATIVE_PATH lever_pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" lever_pc_prefix ${lever_pc_prefix})
 configure_file(cmake/lever.pc.in lever.pc @ONLY)
 configure_package_config_file(cmake/leverConfig.cmake.in leverConfig.cmake INSTALL_DESTINATION ${package_dir}
     PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR)
