@@ -42,13 +42,12 @@ static line_result read_plainly(editor *reader, const char *prompt) {
         fputs(prompt, stderr);
         fflush(stderr);
     }
-    errno = 0;
-    const ssize_t length = getline(&reader->line, &reader->capacity, stdin);
-    if (length < 0) {
-        const bool interrupted = errno == EINTR && interrupt_happened();
-        clearerr(stdin);
-        return interrupted ? LINE_LEFT : LINE_END;
+    if (reader->interactive && !interrupt_wait_for_input()) {
+        fputs("\n", stderr);
+        return LINE_LEFT;
     }
+    const ssize_t length = getline(&reader->line, &reader->capacity, stdin);
+    if (length < 0) return interrupt_happened() ? LINE_LEFT : LINE_END;
     if (length > 0 && reader->line[length - 1] == '\n') reader->line[length - 1] = '\0';
     return LINE_READ;
 }
@@ -68,13 +67,14 @@ static int read_character(EditLine *edit, wchar_t *character) {
     mbstate_t state = {0};
     for (;;) {
         char byte;
-        const ssize_t got = read(STDIN_FILENO, &byte, 1);
-        if (got < 0 && errno == EINTR && !interrupt_happened()) continue;
-        if (got < 0 && errno == EINTR) {
+        if (!interrupt_wait_for_input()) {
             const LineInfo *typed = el_line(edit);
             reader->interrupted = true;
             reader->was_empty = typed->lastchar == typed->buffer;
+            return -1;
         }
+        const ssize_t got = read(STDIN_FILENO, &byte, 1);
+        if (got < 0 && errno == EINTR) continue;
         if (got <= 0) return (int)got;
         const size_t used = mbrtowc(character, &byte, 1, &state);
         if (used == (size_t)-2) continue;            /* not whole yet */
@@ -172,7 +172,7 @@ static line_result read_edited(editor *reader, const char *prompt) {
     fputs("\033[?2004l", stderr);
     fflush(stderr);
     if (reader->interrupted) {
-        fputs("^C\n", stderr);
+        fputs("\n", stderr);
         return reader->was_empty ? LINE_LEFT : LINE_INTERRUPTED;
     }
     if (text == NULL || length <= 0) return LINE_END;
@@ -207,14 +207,13 @@ void editor_close(editor **opened) {
 }
 
 line_result editor_read(editor *reader, const char *prompt, char **line) {
-    interrupt_defer(true);
+    interrupt_remember();
 #ifdef LEVER_HAVE_EDIT
     const bool edited = reader->edit != NULL && reader->history != NULL;
     const line_result result = edited ? read_edited(reader, prompt) : read_plainly(reader, prompt);
 #else
     const line_result result = read_plainly(reader, prompt);
 #endif
-    interrupt_defer(false);
     *line = reader->line;
     return result;
 }

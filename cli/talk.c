@@ -140,6 +140,9 @@ static void fill_generate_options(lever_generate_options *generate, const cli_op
 lever_status talk_answer(talk *opened, const token_list *prompt, uint64_t seed, reply *answer, lever_error *error) {
     interrupt_watch(opened->session);
     lever_status status = lever_session_prompt(opened->session, prompt->data, prompt->count, error);
+    if (status == LEVER_E_CANCELLED && !interrupt_happened()) { /* a Ctrl-C that came when the last answer was over */
+        status = lever_session_prompt(opened->session, prompt->data, prompt->count, error);
+    }
     progress_close(&opened->bar);
     if (status == LEVER_OK) {
         lever_generate_options generate;

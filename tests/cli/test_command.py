@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""The command from outside: exit codes, what goes to which stream, JSON, interruptions.
+
+    test_command.py LEVER
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from tiny import LEVER, MODEL, MODELS, SCRATCH, environment, lever
+
+KEYS = """text tokens finish_reason prompt_tokens completion_tokens prefill_seconds prefill_passes open_seconds
+first_token_seconds decode_seconds tokens_per_second strategy cycles tokens_per_cycle nodes_drafted nodes_verified
+nodes_padded nodes_pruned nodes_accepted layer_rows bytes_read bytes_per_token io_seconds io_bandwidth io_utilisation
+compute_seconds draft_seconds draft_hidden_seconds ahead_hit_rate head_seconds ram_budget ram_peak rss_peak
+huge_page_bytes target_layers target_bytes_pinned ring_bytes seed""".split()
+
+
+def run_json(*words, **more):
+    done = lever("run", "-m", MODEL, "--json", *words, **more)
+    assert done.returncode == 0, done.stderr.decode(errors="replace")
+    return json.loads(done.stdout.decode("utf-8"))
+
+
+class Usage(unittest.TestCase):
+    def test_exit_codes_and_streams(self):
+        damaged = os.path.join(SCRATCH.name, "damaged.gguf")
+        with open(MODEL, "rb") as whole, open(damaged, "wb") as cut:
+            cut.write(whole.read()[:-1])
+        cases = [
+            (["--help"], 0, "usage", ""),
+            (["run", "--help"], 0, "--ram SIZE", ""),
+            (["help", "pull"], 0, "lever pull smollm2", ""),
+            (["--version"], 0, "lever ", ""),
+            ([], 2, "", "usage"),
+            (["rnu"], 2, "", "did you mean 'run'"),
+            (["serve"], 2, "", "unknown command 'serve'"),
+            (["run", "--temp", "hot", "x"], 2, "", "--temp is 'hot'"),
+            (["run", "-m", MODEL, ""], 2, "", "prompt is empty"),
+            (["run", "x"], 3, "", "lever pull"),
+            (["run", "-m", "smollm2", "x"], 3, "", "lever pull smollm2"),
+            (["run", "-m", "/etc/passwd", "x"], 3, "", "GGUF"),
+            (["run", "-m", damaged, "x"], 3, "", "damaged.gguf"),
+            (["run", "-m", MODEL, "--ram", "1M", "x"], 4, "", "budget"),
+            (["plan", "-m", MODEL, "--ram", "1M"], 4, "least budget", "budget"),
+            (["plan", "-m", MODEL], 0, "least budget", ""),
+            (["pull", "nothing"], 2, "", "qwen2.5-coder"),
+            (["pack", MODEL], 2, "", "IN OUT"),
+        ]
+        for words, code, output, error in cases:
+            with self.subTest(words=words):
+                done = lever(*words)
+                self.assertEqual(done.returncode, code, done.stderr)
+                self.assertIn(output, done.stdout.decode())
+                self.assertIn(error, done.stderr.decode())
+                if not output:
+                    self.assertEqual(done.stdout, b"")
+
+    def test_a_missing_file_says_so(self):
+        done = lever("run", "-m", "/nowhere/model.gguf", "x")
+        self.assertIn(done.returncode, (3, 5))
+        self.assertIn(b"/nowhere/model.gguf", done.stderr)
+
+    def test_options_in_the_environment(self):
+        done = lever("run", "hello", LEVER_MODEL=MODEL, LEVER_JSON="1", LEVER_MAX_TOKENS="3", LEVER_SEED="4")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        answer = json.loads(done.stdout)
+        self.assertEqual((answer["completion_tokens"], answer["seed"]), (3, 4))
+        self.assertEqual(lever("run", "x", LEVER_TEMP="hot").returncode, 2)
+
+
+class Run(unittest.TestCase):
+    def test_json_has_the_documented_keys_in_order(self):
+        answer = run_json("-n", "12", "--seed", "1", "--ram", "200M", "hello")
+        self.assertEqual(list(answer), KEYS)
+        self.assertEqual(answer["strategy"], "ar")
+        self.assertEqual(len(answer["tokens"]), answer["completion_tokens"])
+        self.assertEqual(answer["ram_budget"], 200 << 20)
+        self.assertGreater(answer["target_layers"], 0)
+        self.assertLessEqual(answer["ram_peak"], 200 << 20)
+
+    def test_only_the_answer_goes_to_standard_output(self):
+        answer = run_json("-n", "12", "--seed", "1", "hello")
+        done = lever("run", "-m", MODEL, "-n", "12", "--seed", "1", "hello")
+        self.assertEqual(done.stdout.decode(), answer["text"] if answer["text"].endswith("\n") else answer["text"] + "\n")
+        self.assertIn(b"seed 1", done.stderr)
+        self.assertNotIn(b"\033", done.stderr)
+        self.assertEqual(lever("run", "-m", MODEL, "-n", "12", "-q", "hello").stderr, b"")
+
+    def test_a_seed_fixes_the_text_and_sampling_has_an_effect(self):
+        hot = ["-n", "16", "--temp", "1.5", "--top-p", "1"]
+        for seed in ("4294967295", "0", "9223372036854775808"):
+            first, second = (run_json(*hot, "--seed", seed, "hello") for _ in range(2))
+            self.assertEqual(first["tokens"], second["tokens"])
+            self.assertEqual(first["seed"], int(seed))
+        texts = {tuple(run_json(*hot, "--seed", str(seed), "hello")["tokens"]) for seed in range(6)}
+        self.assertEqual(len(texts), 6)
+        drawn = {run_json("-n", "1", *seed, "hello")["seed"] for seed in ([], ["--seed", "-1"], [])}
+        self.assertEqual(len(drawn), 3)
+        cold = {tuple(run_json("-n", "16", "--temp", "0", "--seed", str(seed), "hello")["tokens"]) for seed in range(3)}
+        self.assertEqual(len(cold), 1)
+        likeliest = cold.pop()
+        for words in (["--top-k", "1"], ["--top-p", "0"], ["--temp", "1e-9"]):
+            self.assertEqual(tuple(run_json("-n", "16", *words, "--seed", "3", "hello")["tokens"]), likeliest)
+
+    def test_text_is_always_valid(self):
+        for seed in range(8):
+            answer = run_json("-n", "60", "--temp", "5", "--top-p", "1", "--seed", str(seed), "hello")
+            self.assertGreater(answer["completion_tokens"], 0)
+
+    def test_prompts_that_are_no_text(self):
+        for prompt in (b"\xe6\xad", bytes(range(128, 256)), b"a\0b", b"\xff" * 100):
+            done = lever("run", "-m", MODEL, "-n", "2", "-q", "-", stdin=prompt)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            done.stdout.decode("utf-8")
+        words = ["run", "-m", MODEL, "--raw", "--temp", "0", "-n", "8", "-q"]
+        self.assertEqual(lever(*words, "hello").stdout, lever(*words, stdin=b"hello").stdout)
+
+    def test_a_context_that_is_full(self):
+        done = lever("run", "-m", MODEL, "--ctx", "64", "word " * 500)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"64", done.stderr)
+        answer = run_json("--ctx", "64", "--seed", "1", "--temp", "3", "--top-p", "1", "--raw", "hello")
+        self.assertIn(answer["finish_reason"], ("length", "stop"))
+        self.assertLessEqual(answer["prompt_tokens"] + answer["completion_tokens"], 65)
+
+    def test_stop_strings_are_not_part_of_the_answer(self):
+        words = ["-n", "40", "--temp", "0", "--raw", "hello"]
+        whole = run_json(*words)["text"]
+        middle = whole[len(whole) // 2 : len(whole) // 2 + 3]
+        cut = run_json("--stop", middle, *words)
+        self.assertEqual(cut["text"], whole[: whole.index(middle)])
+        self.assertEqual(cut["finish_reason"], "stop")
+        self.assertEqual(run_json("--stop", "", *words)["text"], whole)
+        self.assertEqual(lever("run", "-m", MODEL, "--stop", "x" * 10000, "hello").returncode, 2)
+
+    def test_nobody_reads_the_answer(self):
+        run = subprocess.Popen([LEVER, "run", "-m", MODEL, "--raw", "--seed", "1", "--temp", "3", "--top-p", "1", "hello"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+        run.stdout.read(1)
+        run.stdout.close()
+        error = run.stderr.read()
+        run.stderr.close()
+        self.assertEqual((run.wait(), error), (0, b""))
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([LEVER, "run", "-m", MODEL, "-n", "3", "hello"], stdout=full, stderr=subprocess.PIPE,
+                                  env=environment())
+        self.assertEqual(done.returncode, 5)
+
+    def test_ctrl_c_leaves_the_text_so_far(self):
+        words = ["run", "-m", MODEL, "--raw", "--seed", "1", "--temp", "3", "--top-p", "1", "hello"]
+        whole = lever(*words).stdout
+        run = subprocess.Popen([LEVER, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
+                               bufsize=0)
+        begin = run.stdout.read(1)
+        run.send_signal(signal.SIGINT)
+        rest, error = run.communicate()
+        if run.returncode == 0:
+            self.skipTest("the answer was over before the signal came")
+        self.assertEqual(run.returncode, 130, error)
+        partial = (begin + rest).decode("utf-8").removesuffix("\n")
+        self.assertTrue(whole.decode("utf-8").startswith(partial.removesuffix("\ufffd")))  # perhaps half a character
+        self.assertIn(b"cancelled", error)
+
+
+class Files(unittest.TestCase):
+    def test_packed_files_answer_the_same(self):
+        packed = os.path.join(SCRATCH.name, "packed.lvr")
+        done = lever("pack", MODEL, packed)
+        self.assertEqual((done.returncode, done.stdout), (0, b""), done.stderr)
+        words = ["-n", "16", "--seed", "2", "hello"]
+        in_place = run_json(*words)
+        done = lever("run", "-m", packed, "--json", *words)
+        self.assertEqual(json.loads(done.stdout)["tokens"], in_place["tokens"])
+
+    def test_inspect(self):
+        packed = os.path.join(SCRATCH.name, "inspected.lvr")
+        self.assertEqual(lever("pack", MODEL, packed).returncode, 0)
+        for path in (MODEL, packed):
+            done = lever("inspect", "--json", path)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            facts = json.loads(done.stdout)
+            self.assertTrue(any("qwen2" in str(value) for value in facts.values()))
+        self.assertEqual(lever("inspect", "--verify", packed).returncode, 0)
+        with open(packed, "r+b") as file:
+            file.seek(-100_000, os.SEEK_END)
+            byte = file.read(1)
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte[0] ^ 1]))
+        done = lever("inspect", "--verify", packed)
+        self.assertEqual(done.returncode, 3, done.stderr)
+
+    def test_every_tiny_model_runs(self):
+        for name in sorted(os.listdir(MODELS)):
+            if not name.endswith(".gguf") or "-of-" in name and "-00001-" not in name:
+                continue
+            with self.subTest(name=name):
+                done = lever("run", "-m", os.path.join(MODELS, name), "--raw", "-n", "4", "-q", "--json", "hello")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertGreater(json.loads(done.stdout)["completion_tokens"], 0)
+
+    def test_plan_and_doctor_as_json(self):
+        plan = json.loads(lever("plan", "-m", MODEL, "--ram", "200M", "--json").stdout)
+        self.assertTrue(plan["fits"])
+        self.assertEqual(plan["total_bytes"], sum(row["bytes"] for row in plan["rows"]))
+        self.assertLessEqual(plan["total_bytes"], plan["budget_bytes"])
+        done = lever("doctor", "-m", MODEL, "--quick", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        findings = json.loads(done.stdout)["findings"]
+        self.assertTrue(all(finding["kind"] in ("measured", "warning", "advice") for finding in findings))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
