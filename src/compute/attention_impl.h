@@ -196,7 +196,7 @@ static void copy_keys(const row_group *group, const lv_path *row, size_t key) {
     size_t head_dim = group->head_dim;
     uint16_t *tile = group->scratch->key_tile[0];
     size_t count = keys_of(row) - key < TILE ? keys_of(row) - key : TILE;
-    if (count < TILE) memset(tile, 0, head_dim * TILE * sizeof *tile);
+    if (count < TILE) memset(tile, 0, head_dim * TILE * sizeof *tile); /* the rest is computed with, then dropped */
     for (size_t i = 0; i < count; i++) {
         uint32_t slot = slot_of(row, key + i);
         const uint16_t *from = group->keys + slot / TILE * TILE * head_dim + slot % TILE;
