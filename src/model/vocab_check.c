@@ -99,6 +99,11 @@ static bool visit_token(void *user, uint64_t index, const lv_gguf_value *value) 
         bytes = (size_t)snprintf(empty, sizeof empty, "[EMPTY_%llu]", (unsigned long long)index);
         text = empty;
     }
+    if (memchr(text, '\0', bytes)) { /* libllama would cut it there */
+        w->status = lv_fail(w->error, LEVER_E_FORMAT, "%s: token %llu of key '%s' holds a zero byte",
+                            lv_gguf_path(w->gguf), (unsigned long long)index, KEY_TOKENS);
+        return false;
+    }
     if (bytes > TOKEN_BYTES_MAX) {
         w->status =
             lv_fail(w->error, LEVER_E_FORMAT, "%s: token %llu of key '%s' has %zu bytes; lever takes at most %u",
@@ -183,7 +188,7 @@ static bool visit_score(void *user, uint64_t index, const lv_gguf_value *value) 
 static bool visit_merge(void *user, uint64_t index, const lv_gguf_value *value) {
     walker *w = user;
     const char *space = value->text_bytes > 2 ? memchr(value->text + 1, ' ', value->text_bytes - 2) : NULL;
-    if (!space) {
+    if (!space || memchr(value->text, '\0', value->text_bytes)) {
         char shown[64];
         w->status = lv_fail(
             w->error, LEVER_E_FORMAT, "%s: key '%s' has '%s' at %llu; two texts with a space between are wanted",

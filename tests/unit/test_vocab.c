@@ -527,6 +527,15 @@ MUTATION(duplicate_token) { /* "the" becomes a second "the" by losing its space 
     for (size_t at = 0; at + 10 < tokens->value_bytes; at++)
         if (!memcmp(tokens->value + at, "\2\0\0\0\0\0\0\0ll", 10)) memcpy(tokens->value + at + 8, "lo", 2);
 }
+MUTATION(token_with_zero) { /* libllama would read "l", which is there */
+    gguf_writer_key *tokens = gguf_writer_find_key(w, "tokenizer.ggml.tokens");
+    for (size_t at = 0; at + 10 < tokens->value_bytes; at++)
+        if (!memcmp(tokens->value + at, "\2\0\0\0\0\0\0\0ll", 10)) tokens->value[at + 9] = 0;
+}
+MUTATION(merge_with_zero) {
+    gguf_writer_key *merges = gguf_writer_find_key(w, "tokenizer.ggml.merges");
+    merges->value[12 + 8 + 2] = 0; /* "h e" */
+}
 MUTATION(types_i8) {
     static const int8_t types[GGUF_WRITER_BPE_TOKENS];
     gguf_writer_array(w, "tokenizer.ggml.token_type", LV_GGUF_I8, types, GGUF_WRITER_BPE_TOKENS, 1);
@@ -622,6 +631,8 @@ static const struct {
     {tokens_text, "key 'tokenizer.ggml.tokens' is of type text; an array is wanted"},
     {tokens_none, "key 'tokenizer.ggml.tokens' has 0 tokens"},
     {duplicate_token, "two tokens of key 'tokenizer.ggml.tokens' have the text 'lo'"},
+    {token_with_zero, "token 259 of key 'tokenizer.ggml.tokens' holds a zero byte"},
+    {merge_with_zero, "key 'tokenizer.ggml.merges' has 'h ?' at 0"},
     {types_i8, "key 'tokenizer.ggml.token_type' is not an array of i32"},
     {types_one_short, "key 'tokenizer.ggml.token_type' has 271 elements for 272 tokens"},
     {types_out_of_range, "key 'tokenizer.ggml.token_type' gives token 7 the type 7"},
