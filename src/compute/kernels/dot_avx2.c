@@ -85,10 +85,9 @@ LV_INLINE void dot_group(lv_kernel_type type, size_t columns, const uint8_t *gro
 }
 
 LV_INLINE void dot_block(lv_kernel_type type, size_t columns, const uint8_t *tile, size_t groups_count,
-                         const uint8_t *activations, size_t stride, float *sums, const uint8_t *ahead,
-                         size_t ahead_step) {
-    for (size_t g = 0; g < groups_count; g++, ahead += ahead_step) {
-        lv_prefetch(ahead, ahead_step);
+                         const uint8_t *activations, size_t stride, float *sums, lv_ahead *ahead) {
+    for (size_t g = 0; g < groups_count; g++) {
+        lv_prefetch(ahead, 1);
         const uint8_t *group = tile + g * lv_kernel_block_bytes(type) * LV_TILE_ROWS;
         LV_NO_UNROLL
         for (size_t half = 0; half < 2; half++) {

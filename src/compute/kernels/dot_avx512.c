@@ -54,8 +54,7 @@ LV_INLINE __m512i weights_of(lv_kernel_type type, const uint8_t *group, size_t i
 
 /* All groups of a chunk for a block of columns; `type` and `columns` are constants once inlined. */
 LV_INLINE void dot_block(lv_kernel_type type, size_t columns, const uint8_t *tile, size_t groups_count,
-                         const uint8_t *activations, size_t stride, float *sums, const uint8_t *ahead,
-                         size_t ahead_step) {
+                         const uint8_t *activations, size_t stride, float *sums, lv_ahead *ahead) {
     const size_t group_bytes = lv_kernel_block_bytes(type) * LV_TILE_ROWS;
     __m512 total[COLUMNS_MAX];
     LV_UNROLL
@@ -63,8 +62,8 @@ LV_INLINE void dot_block(lv_kernel_type type, size_t columns, const uint8_t *til
 
     /* Few columns leave the multiplier waiting for its own sums: each column then has several. */
     const size_t parts = columns == 1 ? 4 : columns <= 5 ? 2 : 1;
-    for (size_t g = 0; g < groups_count; g++, tile += group_bytes, ahead += ahead_step) {
-        lv_prefetch(ahead, ahead_step);
+    for (size_t g = 0; g < groups_count; g++, tile += group_bytes) {
+        lv_prefetch(ahead, 1);
         __m512i dots[2 * COLUMNS_MAX];
         LV_UNROLL
         for (size_t c = 0; c < columns; c++)

@@ -199,12 +199,11 @@ LV_INLINE void add_q6_k(size_t columns, const uint8_t *group, size_t half, const
 /* --- Blocks of columns -------------------------------------------------------------------------------------------- */
 
 LV_INLINE void dot_block(lv_kernel_type type, size_t columns, const uint8_t *tile, size_t groups_count,
-                         const uint8_t *activations, size_t stride, float *sums, const uint8_t *ahead,
-                         size_t ahead_step) {
+                         const uint8_t *activations, size_t stride, float *sums, lv_ahead *ahead) {
     for (size_t g = 0; g < groups_count; g++) {
         LV_NO_UNROLL
-        for (size_t half = 0; half < 2; half++, ahead += ahead_step / 2) {
-            lv_prefetch(ahead, ahead_step / 2);
+        for (size_t half = 0; half < 2; half++) {
+            lv_prefetch(ahead, 2);
             if (type == LV_Q4_K)
                 add_q4_k(columns, tile, half, activations, stride, g, sums + half * LV_HALF_ROWS);
             else

@@ -64,7 +64,7 @@ LV_INLINE __m512i minima_pair(const __m512i halves[2], size_t pair) {
 }
 
 LV_INLINE void add_q4_k(size_t columns, const uint8_t *tile, const uint8_t *activations, size_t stride, size_t g,
-                        float *totals, const uint8_t *ahead, size_t ahead_step) {
+                        float *totals, lv_ahead *ahead) {
     const q4_k_bytes bytes = unpack_q4_k_bytes(tile);
     __m512i scales_of[8];
     LV_UNROLL
@@ -74,8 +74,8 @@ LV_INLINE void add_q4_k(size_t columns, const uint8_t *tile, const uint8_t *acti
     for (size_t c = 0; c < columns; c++) sums[c] = _mm512_setzero_si512();
 
     LV_UNROLL
-    for (size_t pair = 0; pair < 4; pair++, ahead += ahead_step) {
-        lv_prefetch(ahead, ahead_step);
+    for (size_t pair = 0; pair < 4; pair++) {
+        lv_prefetch(ahead, 4);
         LV_UNROLL
         for (size_t odd = 0; odd < 2; odd++) {
             lv_forget_loads();
@@ -155,7 +155,7 @@ LV_INLINE __m512i sub_scale_q6_k(const uint8_t *tile, size_t j) {
 }
 
 LV_INLINE void add_q6_k(size_t columns, const uint8_t *tile, const uint8_t *activations, size_t stride, size_t g,
-                        float *totals, const uint8_t *ahead, size_t ahead_step) {
+                        float *totals, lv_ahead *ahead) {
     __m512i scales_of[16];
     LV_UNROLL
     for (size_t j = 0; j < 16; j++) scales_of[j] = sub_scale_q6_k(tile, j);
@@ -166,8 +166,7 @@ LV_INLINE void add_q6_k(size_t columns, const uint8_t *tile, const uint8_t *acti
     LV_UNROLL
     for (size_t quarter = 0; quarter < 4; quarter++) {
         const size_t first = 8 * (quarter / 2) + quarter % 2; /* of its sub-blocks */
-        lv_prefetch(ahead, ahead_step);
-        ahead += ahead_step;
+        lv_prefetch(ahead, 4);
         const uint8_t *quants = tile + LV_Q6_K_QUANTS + LV_Q6_K_QUARTER * quarter;
         LV_UNROLL
         for (size_t t = 0; t < 4; t++) {
@@ -201,13 +200,12 @@ LV_INLINE void add_q6_k(size_t columns, const uint8_t *tile, const uint8_t *acti
  * -------------------------------------------------------------------------------------------- */
 
 LV_INLINE void dot_block(lv_kernel_type type, size_t columns, const uint8_t *tile, size_t groups_count,
-                         const uint8_t *activations, size_t stride, float *sums, const uint8_t *ahead,
-                         size_t ahead_step) {
-    for (size_t g = 0; g < groups_count; g++, ahead += ahead_step) {
+                         const uint8_t *activations, size_t stride, float *sums, lv_ahead *ahead) {
+    for (size_t g = 0; g < groups_count; g++) {
         if (type == LV_Q4_K)
-            add_q4_k(columns, tile, activations, stride, g, sums, ahead, ahead_step / 4);
+            add_q4_k(columns, tile, activations, stride, g, sums, ahead);
         else
-            add_q6_k(columns, tile, activations, stride, g, sums, ahead, ahead_step / 4);
+            add_q6_k(columns, tile, activations, stride, g, sums, ahead);
         tile += lv_kernel_block_bytes(type) * LV_TILE_ROWS;
     }
 }

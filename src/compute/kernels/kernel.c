@@ -17,6 +17,7 @@
 enum {
     CHUNK_ELEMENTS = 512,
     PANEL_COLUMNS = 128, /* more columns than that walk over the tile again */
+    NEAR_COLUMNS = 7,    /* from here on the next chunk is fetched into the nearest cache */
     CHUNK_BYTES_MAX = CHUNK_ELEMENTS / 32 * LV_Q8_0_BYTES * 16,
     SUMS_BYTES = PANEL_COLUMNS * 16 * 4,
 };
@@ -122,18 +123,17 @@ static void sum_tile(const walk *w, const uint8_t *tile, size_t rows_count, size
         const size_t bytes = count * w->block_bytes * LV_TILE_ROWS;
         const uint8_t *chunk = tile + g * w->block_bytes * LV_TILE_ROWS;
 
-        /* What will be needed next: the rows of the next tile, or what follows in the tile. A little ahead while the
-         * chunk is walked over once (the processor's own prefetching is good at that), else the whole next chunk. */
-        const uint8_t *ahead = chunk + (in_place ? w->row_bytes * LV_TILE_ROWS : columns_count > 8 ? bytes : 2048);
-        size_t ahead_bytes = ahead < w->weights_end ? (size_t)(w->weights_end - ahead) : 0;
-        if (ahead_bytes > bytes) ahead_bytes = bytes;
+        /* What will be needed next: the rows of the next tile, or the next chunk of the tile. */
+        const uint8_t *next = chunk + (in_place ? w->row_bytes * LV_TILE_ROWS : bytes);
+        const size_t left = next < w->weights_end ? (size_t)(w->weights_end - next) : 0;
+        const lv_ahead ahead = {next, left < bytes ? left : bytes, !in_place && columns_count >= NEAR_COLUMNS};
 
         if (in_place) {
             w->kernels->interleave[w->type](tile + g * w->block_bytes, w->row_bytes, rows_count, count, w->chunk);
             chunk = w->chunk;
         }
         w->kernels->dot[w->type](chunk, count, activations + g * w->activation_group_bytes, p->activation_stride,
-                                 columns_count, w->sums, ahead, ahead_bytes);
+                                 columns_count, w->sums, ahead);
     }
 }
 

@@ -123,8 +123,8 @@ static void dot_type(lv_kernel_type type, const uint8_t *tile, size_t groups_cou
 
 #define DEFINE_TYPE(name, TYPE)                                                                                        \
     void lv_dot_##name##_portable(const uint8_t *tile, size_t groups_count, const uint8_t *activations, size_t stride, \
-                                  size_t columns_count, float *sums, const uint8_t *ahead, size_t ahead_bytes) {       \
-        (void)ahead, (void)ahead_bytes;                                                                                \
+                                  size_t columns_count, float *sums, lv_ahead ahead) {                                 \
+        (void)ahead;                                                                                                   \
         dot_type(TYPE, tile, groups_count, activations, stride, columns_count, sums);                                  \
     }                                                                                                                  \
     void lv_interleave_##name(const uint8_t *rows, size_t stride, size_t rows_count, size_t groups_count,              \

@@ -91,11 +91,17 @@ static inline size_t lv_sums_32_place(size_t j) {
 
 /* --- An instruction set ------------------------------------------------------------------------------------------ */
 
+/* Memory that will be needed soon: into the nearest cache, or into the next. Nothing where count is 0. */
+typedef struct {
+    const uint8_t *bytes;
+    size_t count;
+    bool near;
+} lv_ahead;
+
 /* Adds to sums[c * 16 + r] the products of row r of the tile with activation row c, for groups_count groups of `tile`
- * and of the rows at `activations`, `stride` bytes apart. `ahead` is memory to be prefetched meanwhile, ahead_bytes of
- * it; both may be 0. */
+ * and of the rows at `activations`, `stride` bytes apart; prefetches `ahead` meanwhile. */
 typedef void lv_dot_fn(const uint8_t *tile, size_t groups_count, const uint8_t *activations, size_t stride,
-                       size_t columns_count, float *sums, const uint8_t *ahead, size_t ahead_bytes);
+                       size_t columns_count, float *sums, lv_ahead ahead);
 
 /* Writes groups_count groups of a tile from rows `stride` bytes apart. Of the last tile of a matrix only rows_count
  * rows may be there; the other places are filled with anything, and what is computed from them is dropped. */

@@ -22,18 +22,23 @@ LV_INLINE void lv_forget_loads(void) {
     __asm__ volatile("" ::: "memory");
 }
 
-/* Asks for `count` bytes in the second-level cache. */
-LV_INLINE void lv_prefetch(const uint8_t *bytes, size_t count) {
-    for (size_t i = 0; i < count; i += 64) _mm_prefetch((const char *)bytes + i, _MM_HINT_T1);
+/* Prefetches a part of what is to be prefetched with each group, and moves on. */
+LV_INLINE void lv_prefetch(lv_ahead *ahead, size_t parts) {
+    const size_t count = ahead->count / parts;
+    if (ahead->near)
+        for (size_t i = 0; i < count; i += 64) _mm_prefetch((const char *)ahead->bytes + i, _MM_HINT_T0);
+    else
+        for (size_t i = 0; i < count; i += 64) _mm_prefetch((const char *)ahead->bytes + i, _MM_HINT_T1);
+    ahead->bytes += count;
 }
 
 /* Defines an lv_dot_fn from the file's dot_block: columns in blocks of even size, at most COLUMNS_MAX, each size with
  * code of its own, which BLOCKS lists. What is to be prefetched is spread evenly over all that is done. */
 #define LV_DEFINE_DOT(name, TYPE, BLOCKS)                                                          \
     void name(const uint8_t *tile, size_t groups_count, const uint8_t *activations, size_t stride, \
-              size_t columns_count, float *sums, const uint8_t *ahead, size_t ahead_bytes) {       \
+              size_t columns_count, float *sums, lv_ahead ahead) {                                 \
         size_t blocks_left = (columns_count + COLUMNS_MAX - 1) / COLUMNS_MAX;                      \
-        const size_t step = ahead_bytes / (blocks_left * groups_count);                            \
+        ahead.count /= blocks_left * groups_count;                                                 \
         for (; blocks_left > 0; blocks_left--) {                                                   \
             const size_t columns = (columns_count + blocks_left - 1) / blocks_left;                \
             switch (columns) {                                                                     \
@@ -44,12 +49,11 @@ LV_INLINE void lv_prefetch(const uint8_t *bytes, size_t count) {
             columns_count -= columns;                                                              \
             activations += columns * stride;                                                       \
             sums += columns * LV_TILE_ROWS;                                                        \
-            ahead += step * groups_count;                                                          \
         }                                                                                          \
     }
-#define LV_BLOCK(TYPE, n)                                                               \
-    case n:                                                                             \
-        dot_block(TYPE, n, tile, groups_count, activations, stride, sums, ahead, step); \
+#define LV_BLOCK(TYPE, n)                                                          \
+    case n:                                                                        \
+        dot_block(TYPE, n, tile, groups_count, activations, stride, sums, &ahead); \
         break;
 #define LV_BLOCKS_OF_4(X, TYPE) X(TYPE, 1) X(TYPE, 2) X(TYPE, 3) X(TYPE, 4)
 #define LV_BLOCKS_OF_6(X, TYPE) LV_BLOCKS_OF_4(X, TYPE) X(TYPE, 5) X(TYPE, 6)
