@@ -1,7 +1,7 @@
 /* bench_kernels - our kernels against ggml's fastest path for the type, in one process.
  *
- *     bench_kernels [--type T] [--shape RxK] [--batch N,...] [--threads N] [--rounds N] [--megabytes N] [--cpu-time]
- * [--json]
+ *     bench_kernels [--type T] [--shape RxK] [--batch N,...] [--threads N] [--rounds N]
+ *                   [--megabytes N] [--set NAME] [--cpu-time] [--json]
  *
  * One measurement is a pass over as many different matrices as do not fit into the processor's caches, so that weights
  * come from memory, as they do in a model. Four paths take turns, pass by pass: ours on packed tiles, ours in place,
@@ -12,7 +12,9 @@
  * --cpu-time counts the seconds of the processor, not those of the clock: with one thread, it sees through other
  * programs that want the processor too.
  *
- * Without --type and --shape: what the models of the default pair are made of. */
+ * --set takes another instruction set than the best ("avx2", "portable").
+ *
+ * Any type with any shape; without both, those of the models of the default pair that match. */
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -29,7 +31,7 @@
 
 #include "compute/kernels/kernel.h"
 
-enum { THREADS_MAX = 64, BATCH_COUNT_MAX = 32, ROUNDS_MAX = 1001, ACTIVATION_GROUPS = 16 };
+enum { THREADS_MAX = 64, BATCH_COUNT_MAX = 32, ROUNDS_MAX = 1001 };
 
 typedef enum { PACKED, IN_PLACE, GGML_PLAIN, GGML_REPACKED, PATHS_COUNT } path;
 static const char *const path_names[PATHS_COUNT] = {"packed", "in_place", "ggml_plain", "ggml_repacked"};
@@ -52,6 +54,7 @@ typedef struct {
     size_t batches[BATCH_COUNT_MAX];
     size_t batches_count, threads_count, rounds_count, megabytes;
     clockid_t clock;
+    const lv_kernels *kernels;
     bool json;
 } options;
 
@@ -79,6 +82,7 @@ typedef struct {
     shape shape;
     size_t matrices_count, matrix_bytes, batch_max, threads_count;
     clockid_t clock;
+    const lv_kernels *kernels;
     uint8_t *rows, *tiles; /* matrices_count of each */
     float *activations;    /* batch_max rows */
     float *out;
@@ -96,7 +100,6 @@ static float random_float(void) {
 }
 
 static void make_weights(problem *p) {
-    const size_t elements = p->shape.rows_count * p->shape.row_elements;
     const size_t row_bytes = p->matrix_bytes / p->shape.rows_count;
     const size_t sample_rows = p->shape.rows_count < 256 ? p->shape.rows_count : 256;
     float *floats = allocate(sample_rows * p->shape.row_elements * sizeof(float));
@@ -104,7 +107,6 @@ static void make_weights(problem *p) {
     ggml_quantize_chunk((enum ggml_type)p->shape.type, floats, p->rows, 0, (int64_t)sample_rows,
                         (int64_t)p->shape.row_elements, NULL);
     free(floats);
-    (void)elements;
 
     /* Quantising is slow: the other rows are copies of the first 256, which costs a product the same. */
     for (size_t r = sample_rows; r < p->matrices_count * p->shape.rows_count; r++)
@@ -156,7 +158,7 @@ static void make_ggml_weights(problem *p) {
 }
 
 static void problem_open(problem *p, shape s, const options *o) {
-    *p = (problem){.shape = s, .threads_count = o->threads_count, .clock = o->clock};
+    *p = (problem){.shape = s, .threads_count = o->threads_count, .clock = o->clock, .kernels = o->kernels};
     p->matrix_bytes = s.rows_count * ggml_row_size((enum ggml_type)s.type, (int64_t)s.row_elements);
     p->matrices_count = (o->megabytes << 20) / p->matrix_bytes + 1;
     for (size_t i = 0; i < o->batches_count; i++)
@@ -253,7 +255,7 @@ static void *our_thread(void *argument) {
 
 static double run_ours(const problem *p, lv_weight_layout layout, size_t batch_count) {
     ggml_threadpool_pause(p->pool); /* or its threads would go on waiting busily */
-    our_pass pass = {.problem = p, .layout = layout, .batch_count = batch_count, .kernels = lv_kernels_best()};
+    our_pass pass = {.problem = p, .layout = layout, .batch_count = batch_count, .kernels = p->kernels};
     pthread_t threads[THREADS_MAX];
     const double begin = seconds_now(p->clock);
     for (size_t t = 1; t < p->threads_count; t++)
@@ -373,7 +375,7 @@ static void print_row(const problem *p, const options *o, size_t batch_count, co
     printf("{\"bench\":\"kernels\",\"type\":\"%s\",\"rows\":%zu,\"elements\":%zu,\"batch\":%zu,\"threads\":%zu,"
            "\"matrices\":%zu,\"set\":\"%s\",\"peer\":\"%s\",\"ratio_packed\":%.4f,\"ratio_in_place\":%.4f",
            type, p->shape.rows_count, p->shape.row_elements, batch_count, p->threads_count, p->matrices_count,
-           lv_kernels_name(lv_kernels_best()), path_names[peer], packed, in_place);
+           lv_kernels_name(p->kernels), path_names[peer], packed, in_place);
     for (int i = 0; i < PATHS_COUNT; i++) {
         if (i == GGML_REPACKED && !has_repacked) continue;
         printf(",\"%s\":{\"gops\":%.1f,\"seconds\":[", path_names[i], operations / medians[i]);
@@ -403,6 +405,15 @@ static void measure(const problem *p, const options *o, size_t batch_count) {
 
     ggml_pass_close(&plain);
     if (p->repacked_buffer != NULL) ggml_pass_close(&repacked);
+}
+
+static void measure_shape(shape s, const options *o) {
+    if (s.rows_count % LV_TILE_ROWS != 0 || !lv_kernel_supports(s.type, s.row_elements))
+        fail("no kernel for such rows");
+    problem p;
+    problem_open(&p, s, o);
+    for (size_t b = 0; b < o->batches_count; b++) measure(&p, o, o->batches[b]);
+    problem_close(&p);
 }
 
 /* --- Command line ------------------------------------------------------------------------------------------------- */
@@ -435,12 +446,20 @@ static int32_t parse_type(const char *text) {
     exit(2);
 }
 
+static const lv_kernels *parse_set(const char *text) {
+    for (size_t i = 0; lv_kernels_at(i) != NULL; i++)
+        if (strcmp(lv_kernels_name(lv_kernels_at(i)), text) == 0) return lv_kernels_at(i);
+    fprintf(stderr, "bench_kernels: this processor has no set '%s'\n", text);
+    exit(2);
+}
+
 int main(int count, char **arguments) {
     options o = {.batches = {1, 4, 8, 16, 32},
                  .batches_count = 5,
                  .threads_count = 2,
                  .rounds_count = 7,
                  .clock = CLOCK_MONOTONIC,
+                 .kernels = lv_kernels_best(),
                  .megabytes = 160};
     shape wanted = {.type = -1};
     for (int i = 1; i < count; i++) {
@@ -457,6 +476,8 @@ int main(int count, char **arguments) {
         if (value == NULL) fail("an option or its value is missing; the head of the source lists them");
         if (strcmp(option, "--type") == 0)
             wanted.type = parse_type(value);
+        else if (strcmp(option, "--set") == 0)
+            o.kernels = parse_set(value);
         else if (strcmp(option, "--batch") == 0)
             parse_batches(&o, value);
         else if (strcmp(option, "--threads") == 0)
@@ -472,15 +493,14 @@ int main(int count, char **arguments) {
     if (o.threads_count > THREADS_MAX || o.rounds_count > ROUNDS_MAX) fail("too many threads or rounds");
 
     ggml_log_set(drop_log, NULL); /* one line for each repacked tensor */
+    if (wanted.type >= 0 && wanted.rows_count != 0) {
+        measure_shape(wanted, &o);
+        return 0;
+    }
     for (size_t i = 0; i < sizeof(default_shapes) / sizeof(default_shapes[0]); i++) {
-        shape s = default_shapes[i];
-        if (wanted.type >= 0 && s.type != wanted.type) continue;
-        if (wanted.rows_count != 0 && (s.rows_count != wanted.rows_count || s.row_elements != wanted.row_elements))
-            continue;
-        problem p;
-        problem_open(&p, s, &o);
-        for (size_t b = 0; b < o.batches_count; b++) measure(&p, &o, o.batches[b]);
-        problem_close(&p);
+        const shape s = default_shapes[i];
+        const bool same_shape = s.rows_count == wanted.rows_count && s.row_elements == wanted.row_elements;
+        if ((wanted.type < 0 || s.type == wanted.type) && (wanted.rows_count == 0 || same_shape)) measure_shape(s, &o);
     }
     return 0;
 }
