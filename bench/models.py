@@ -50,9 +50,9 @@ class Model:
 
 
 class Models:
-    def __init__(self, folders, work_folder, quantize, lever):
+    def __init__(self, folders, work_folder, peer, lever):
         self._folders = [*folders, os.path.join(cache_folder(), "models"), work_folder]
-        self._work, self._quantize, self._lever = work_folder, quantize, lever
+        self._work, self._peer, self._lever = work_folder, peer, lever
         self._found = {}
         os.makedirs(work_folder, exist_ok=True)
 
@@ -87,10 +87,9 @@ class Models:
         path = os.path.join(self._work, "target-q4_0.gguf")
         if not os.path.exists(path):
             unfinished = path + ".unfinished"
-            self._make(
-                [self._quantize, "--allow-requantize", source, unfinished, "Q4_0", str(os.cpu_count())],
-                "making the Q4_0 target",
-            )
+            quantize = self._peer.program("llama-quantize")
+            command = [quantize, "--allow-requantize", source, unfinished, "Q4_0", str(os.cpu_count())]
+            self._make(command, "making the Q4_0 target")
             os.replace(unfinished, path)
         return path
 

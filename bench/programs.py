@@ -9,6 +9,8 @@ import os
 import re
 import subprocess
 
+from runner import Skip
+
 THREADS = 2
 CONTEXT = 1024
 
@@ -104,17 +106,22 @@ class Lever:
 
 
 class Peer:
-    """llama.cpp as upstream builds it (tools/get-peer.sh)."""
+    """llama.cpp as upstream builds it. Without a folder it is built when it is first needed."""
 
     name = "llama.cpp"
 
-    def __init__(self, folder):
-        self._folder = folder
+    def __init__(self, folder, builder):
+        self._folder, self._builder = folder, builder
 
     def facts(self):
         return {"name": self.name, "version": PEER_VERSION}
 
     def program(self, name):
+        if self._folder is None:
+            result = subprocess.run([self._builder], stdout=subprocess.PIPE, text=True, check=False)
+            self._folder = result.stdout.strip() if result.returncode == 0 else ""
+        if not self._folder:
+            raise Skip("llama.cpp could not be built; --peer FOLDER takes one that is there")
         return os.path.join(self._folder, name)
 
     def bench(self, model, prompt_tokens, tokens, threads=THREADS):

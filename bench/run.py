@@ -10,7 +10,6 @@
 import argparse
 import fnmatch
 import os
-import subprocess
 import sys
 import time
 
@@ -55,15 +54,6 @@ def print_list():
     print(f"\nabout {sum(benchmark.minutes for benchmark in BENCHMARKS):g} minutes in all")
 
 
-def get_peer(folder):
-    if folder:
-        return os.path.abspath(folder)
-    result = subprocess.run([os.path.join(ROOT, "tools", "get-peer.sh")], stdout=subprocess.PIPE, text=True, check=False)
-    if result.returncode != 0:
-        sys.exit("run.py: llama.cpp could not be built; --peer FOLDER takes one that is there")
-    return result.stdout.strip()
-
-
 def run_benchmark(bench, benchmark):
     print(f"{benchmark.name}: {benchmark.text}", file=sys.stderr, flush=True)
     try:
@@ -96,11 +86,11 @@ def main():
     if not os.access(lever_path, os.X_OK):
         sys.exit(f"run.py: {lever_path} is not there; 'make build' builds it, --lever FILE names another")
 
-    peer = Peer(get_peer(options.peer))
+    peer = Peer(options.peer and os.path.abspath(options.peer), os.path.join(ROOT, "tools", "get-peer.sh"))
     work, out = os.path.abspath(options.work), os.path.abspath(options.out)
     folders = [os.path.abspath(folder) for folder in options.models]
     os.chdir(ROOT)  # commands in rows name files of the tree from here
-    models = Models(folders, work, peer.program("llama-quantize"), lever_path)
+    models = Models(folders, work, peer, lever_path)
     path = os.path.join(out, time.strftime("%Y%m%d-%H%M%S") + ".jsonl")
     writer = rows.Writer(path, rows.machine(work), rows.commit(ROOT))
     programs = os.path.abspath(options.programs) if options.programs else os.path.dirname(lever_path)
