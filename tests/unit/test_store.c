@@ -1,6 +1,8 @@
+/* link: --wrap=lv_os_pread */
 /* Leases show the bytes of the file, whatever the order, the ring, the lanes and what is pinned meanwhile; and memory
  * is given back when it is said to be. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -12,6 +14,37 @@
 #include "support/store_world.h"
 
 static char model[512], packed_model[512];
+
+/* A gate before every read: while it is closed, reads take as long as the test wants. */
+static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t gate_changed = PTHREAD_COND_INITIALIZER;
+static bool gate_closed;
+static uint32_t gate_waiting;
+
+ssize_t __real_lv_os_pread(int descriptor, void *data, size_t bytes, uint64_t offset);
+ssize_t __wrap_lv_os_pread(int descriptor, void *data, size_t bytes, uint64_t offset);
+ssize_t __wrap_lv_os_pread(int descriptor, void *data, size_t bytes, uint64_t offset) {
+    pthread_mutex_lock(&gate_lock);
+    gate_waiting++;
+    pthread_cond_broadcast(&gate_changed);
+    while (gate_closed) pthread_cond_wait(&gate_changed, &gate_lock);
+    gate_waiting--;
+    pthread_mutex_unlock(&gate_lock);
+    return __real_lv_os_pread(descriptor, data, bytes, offset);
+}
+
+static void set_gate(bool closed) {
+    pthread_mutex_lock(&gate_lock);
+    gate_closed = closed;
+    pthread_cond_broadcast(&gate_changed);
+    pthread_mutex_unlock(&gate_lock);
+}
+
+static void wait_for_reads_at_gate(uint32_t count) {
+    pthread_mutex_lock(&gate_lock);
+    while (gate_waiting < count) pthread_cond_wait(&gate_changed, &gate_lock);
+    pthread_mutex_unlock(&gate_lock);
+}
 
 static uint32_t draw(uint32_t seed, uint32_t *counter, uint32_t below) {
     const uint32_t words[4] = {(*counter)++, 0, 0, 0}, key[2] = {seed, 5};
@@ -234,18 +267,67 @@ static void others_may_change_what_is_pinned(void **state) {
     lv_ledger_free(ledger);
 }
 
+typedef struct {
+    world *w;
+    atomic_bool cancel;
+    bool wakes; /* else it only sets the flag, as a signal handler does */
+} canceller;
+
+static void *cancel_while_reading(void *user) {
+    canceller *c = user;
+    wait_for_reads_at_gate(1);
+    atomic_store(&c->cancel, true);
+    if (c->wakes) lv_store_cancel_wait(c->w->store);
+    return NULL;
+}
+
 static void a_cancelled_wait_ends_and_can_be_repeated(void **state) {
     (void)state;
+    for (int wakes = 0; wakes < 2; wakes++) {
+        world w;
+        lever_error error;
+        lv_lease lease;
+        lv_thread thread;
+        CHECK_OK(world_open(&w, model, &(world_options){.slots = 2, .lanes = 1}, &error));
+        CHECK_OK(world_pass(&w, false, &error));
+        set_gate(true);
+        canceller c = {.w = &w, .wakes = wakes != 0};
+        CHECK_OK(lv_thread_start(&thread, NULL, cancel_while_reading, &c, "canceller", &error));
+        /* The read does not end, the wait does. */
+        CHECK_FAILS(lv_store_acquire(w.store, 9, &c.cancel, &lease, &error), LEVER_E_CANCELLED, "cancelled");
+        lv_thread_join(&thread);
+        assert_false(lv_store_try_acquire(w.store, 9, &lease));
+        set_gate(false);
+        atomic_store(&c.cancel, false);
+        CHECK_OK(lv_store_acquire(w.store, 9, &c.cancel, &lease, &error));
+        assert_true(world_lease_is_right(&w, &lease));
+        lv_store_release(w.store, &lease);
+        world_close(&w);
+    }
+}
+
+/* Time in which two reads are in flight counts once, and waiting for them is the consumer's. */
+static void busy_time_is_counted_once(void **state) {
+    (void)state;
+    lv_clock_virtual virtual_clock = {.now_ns = 1000};
+    const lv_clock clock = lv_clock_of_virtual(&virtual_clock);
     world w;
     lever_error error;
-    CHECK_OK(world_open(&w, model, &(world_options){.slots = 2, .lanes = 1}, &error));
-    atomic_bool cancel = true;
-    lv_lease lease;
-    CHECK_FAILS(lv_store_acquire(w.store, 9, &cancel, &lease, &error), LEVER_E_CANCELLED, "cancelled");
-    atomic_store(&cancel, false);
-    CHECK_OK(lv_store_acquire(w.store, 9, &cancel, &lease, &error));
-    assert_true(world_lease_is_right(&w, &lease));
-    lv_store_release(w.store, &lease);
+    CHECK_OK(world_open(&w, model, &(world_options){.slots = 2, .lanes = 2, .clock = &clock}, &error));
+    lv_lease leases[2];
+    for (uint32_t b = 0; b < 2; b++) CHECK_OK(lv_store_acquire(w.store, b, NULL, &leases[b], &error));
+    set_gate(true); /* the ring is full of leases: nothing is being read */
+    for (uint32_t b = 0; b < 2; b++) lv_store_release(w.store, &leases[b]);
+    wait_for_reads_at_gate(2);
+    virtual_clock.now_ns += 500;
+    lv_store_counters counters;
+    lv_store_get_counters(w.store, &counters);
+    assert_int_equal(counters.busy_ns, 500); /* of reads that are still under way */
+    set_gate(false);
+    CHECK_OK(world_pass(&w, false, &error));
+    lv_store_get_counters(w.store, &counters);
+    assert_int_equal(counters.busy_ns, 500);
+    assert_int_equal(counters.wait_ns, 0);
     world_close(&w);
 }
 
@@ -375,6 +457,7 @@ int main(void) {
         cmocka_unit_test(a_refused_block_is_streamed_on),
         cmocka_unit_test(others_may_change_what_is_pinned),
         cmocka_unit_test(a_cancelled_wait_ends_and_can_be_repeated),
+        cmocka_unit_test(busy_time_is_counted_once),
         cmocka_unit_test(too_many_leases_are_an_error_not_a_hang),
         cmocka_unit_test(rows_come_on_demand),
         cmocka_unit_test(the_reader_can_be_measured),
