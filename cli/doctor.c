@@ -56,7 +56,9 @@ int command_doctor(const cli_options *options) {
     lever_doctor_options_init(&doctor_options);
     doctor_options.path = path;
     doctor_options.quick = options->quick;
-    doctor_options.save = true;
+    char cache[PATH_BYTES];
+    doctor_options.cache_dir = models_make_cache_folder("", cache) ? cache : NULL;
+    doctor_options.threads = options->threads;
 
     report to = {.coloured = terminal_has_colour(stdout)};
     json_init(&to.out);

@@ -25,6 +25,8 @@ bool talk_engine_options(const cli_options *options, char model_path[PATH_BYTES]
     engine->context_tokens = options->context_tokens;
     engine->threads = options->threads;
     engine->lanes = options->lanes;
+    static char cache[PATH_BYTES];
+    if (models_cache_path("", cache)) engine->cache_dir = cache;
     if (options->no_direct) engine->direct_io = false;
     engine->log = show_log;
     engine->log_user = (void *)(uintptr_t)options; /* show_log does not change it */

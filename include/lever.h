@@ -123,6 +123,7 @@ typedef struct {
     bool huge_pages;         /* ask for huge pages; default true */
     bool verify_checksums;   /* check packed blocks when first read; default true */
     bool direct_io;          /* bypass the page cache where the system allows; default true */
+    const char *cache_dir;   /* folder with what lever_doctor kept about the disk; may be NULL */
     lever_log_fn log;        /* may be NULL */
     void *log_user;
     lever_progress_fn progress; /* may be NULL */
@@ -353,9 +354,10 @@ LEVER_API lever_status lever_inspect(const char *path, bool verify, lever_fact_f
 /* --- Doctor ------------------------------------------------------------------------------------------------------ */
 
 typedef struct {
-    const char *path; /* a model, or a folder to measure the disk of; NULL: the current folder */
-    bool quick;       /* a second or two instead of ten */
-    bool save;        /* keep the best lanes and rates in the user's cache folder for later openings */
+    const char *path;      /* a model, or a folder to measure the disk of; NULL: the current folder */
+    bool quick;            /* a second or two instead of ten */
+    const char *cache_dir; /* where the best lanes and the rates are kept for later openings; NULL: nowhere */
+    uint32_t threads;      /* for memory; 0: as an engine would take */
 } lever_doctor_options;
 
 LEVER_API void lever_doctor_options_init(lever_doctor_options *options);

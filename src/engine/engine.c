@@ -12,7 +12,7 @@
 
 enum { LANES_DEFAULT = 2, LANES_MAX = 16, THREADS_MAX = 64 };
 
-/* Code and library data that the first answer still touches. */
+/* Beside what the process took before: code and library data that opening and the first answer still touch. */
 static const uint64_t program_growth_bytes = (uint64_t)6 << 20;
 
 /* --- Options ----------------------------------------------------------------------------------------------------- */
@@ -64,6 +64,7 @@ static void close_files(lv_engine_files *files) {
 static lever_status open_files(lv_engine_files *files, const lever_engine_options *options, const lv_log *log,
                                lever_error *error) {
     const lv_file_options file = {.direct = options->direct_io, .log = log, .ledger = files->ledger};
+    lv_profile_load(options->cache_dir, options->model_path, &files->disk);
     lever_status status = lv_gguf_open(&files->gguf, options->model_path, &file, error);
     if (status == LEVER_OK) status = lv_model_bind(&files->model, files->gguf, files->ledger, error);
     if (status == LEVER_OK) {
@@ -80,14 +81,9 @@ static uint32_t threads_of(const lever_engine_options *options) {
     return fast < THREADS_MAX ? fast : THREADS_MAX;
 }
 
-static uint32_t lanes_of(const lever_engine_options *options) {
-    return options->lanes ? options->lanes : LANES_DEFAULT;
-}
-
-/* What the process took before lever took anything, and what code it has yet to touch. */
-static uint64_t program_bytes(const lv_ledger *ledger, uint64_t rss_at_start) {
-    (void)ledger;
-    return rss_at_start + program_growth_bytes;
+static uint32_t lanes_of(const lever_engine_options *options, const lv_profile *disk) {
+    if (options->lanes) return options->lanes;
+    return disk->lanes ? disk->lanes : LANES_DEFAULT;
 }
 
 static uint64_t rss_now(void) {
@@ -104,7 +100,7 @@ static lever_status gather_input(const lever_engine_options *options, const lv_e
     *input = (lv_plan_input){
         .model = files->model,
         .layout = files->weights->layout,
-        .program_bytes = program_bytes(files->ledger, rss_at_start),
+        .program_bytes = rss_at_start + program_growth_bytes,
         .vocabulary_bytes = vocab ? lv_ledger_used_by(files->ledger, LV_MEM_VOCABULARY) : vocabulary_bound,
         .vocabulary_peak_bytes = vocabulary_bound,
         .metadata_bytes =
@@ -113,8 +109,10 @@ static lever_status gather_input(const lever_engine_options *options, const lv_e
         .context_tokens = options->context_tokens,
         .sessions_max = options->sessions_max,
         .threads = threads_of(options),
-        .lanes = lanes_of(options),
+        .lanes = lanes_of(options, &files->disk),
         .ring_bytes = options->ring_bytes,
+        .io_bytes_per_second = files->disk.io_bytes_per_second,
+        .memory_bytes_per_second = files->disk.memory_bytes_per_second,
     };
     input->budget_bytes = lv_budget_of(options, &input->budget_is_default);
     return LEVER_OK;
@@ -220,6 +218,7 @@ static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, leve
     engine->gguf = files.gguf;
     engine->model = files.model;
     engine->weights = files.weights;
+    engine->lanes = lanes_of(&engine->options, &files.disk);
     if (status != LEVER_OK) return status;
     /* A budget that cannot work is refused before the vocabulary is loaded. */
     lv_plan_input input;
@@ -262,12 +261,11 @@ lever_status lever_engine_open(lever_engine **out, const lever_engine_options *o
     engine->options = *options;
     engine->log = (lv_log){options->log, options->log_user};
     engine->threads = threads_of(options);
-    engine->lanes = lanes_of(options);
     pthread_mutex_init(&engine->pass_lock, NULL);
     pthread_mutex_init(&engine->budget_lock, NULL);
     pthread_mutex_init(&engine->transform_lock, NULL);
     const lever_status status = open_parts(engine, rss_at_start, error);
-    engine->options.model_path = NULL;
+    engine->options.model_path = engine->options.cache_dir = NULL;
     if (status != LEVER_OK) {
         lever_engine_close(&engine);
         return status;

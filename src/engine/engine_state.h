@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "engine/plan.h"
+#include "engine/profile.h"
 #include "model/vocab.h"
 
 struct lever_engine {
@@ -45,6 +46,7 @@ typedef struct {
     lv_gguf *gguf;
     lv_model *model;
     lv_weights *weights;
+    lv_profile disk; /* what doctor found; all zero: nothing known */
 } lv_engine_files;
 
 /* budget.c: the limit in force for these options, and whether it is the default share. */
