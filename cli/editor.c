@@ -79,7 +79,7 @@ static int read_character(EditLine *edit, wchar_t *character) {
         const size_t used = mbrtowc(character, &byte, 1, &state);
         if (used == (size_t)-2) continue;            /* not whole yet */
         if (used == (size_t)-1) *character = 0xfffd; /* no text: shown as such */
-        if (used == 0) *character = L' ';
+        if (used == 0) *character = L'\004';         /* Ctrl-D typed before the terminal was ready */
         return 1;
     }
 }

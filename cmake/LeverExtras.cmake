@@ -5,7 +5,7 @@ add_library(lever_curl INTERFACE)
 if(NOT LEVER_WITH_CURL STREQUAL "OFF")
     find_package(CURL)
     if(CURL_FOUND)
-        target_link_libraries(lever_curl INTERFACE CURL::libcurl)
+        target_include_directories(lever_curl SYSTEM INTERFACE ${CURL_INCLUDE_DIRS}) # loaded when it is needed
         target_compile_definitions(lever_curl INTERFACE LEVER_HAVE_CURL=1)
     elseif(NOT LEVER_WITH_CURL STREQUAL "AUTO")
         message(FATAL_ERROR "LEVER_WITH_CURL=${LEVER_WITH_CURL}, and libcurl was not found (libcurl4-openssl-dev).")

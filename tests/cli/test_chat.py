@@ -10,6 +10,7 @@ import re
 import select
 import signal
 import sys
+import termios
 import time
 import unittest
 
@@ -47,7 +48,13 @@ class Terminal:
                 self.seen += data.decode("utf-8", errors="replace")
 
     def prompt(self):
-        return self.wait_for(r"> $")
+        """Waits for the prompt, and until the line can be edited, which is a moment later."""
+        before = self.wait_for(r"> $")
+        for _ in range(100):
+            if not termios.tcgetattr(self.fd)[3] & termios.ICANON:
+                break
+            time.sleep(0.01)  # without libedit it stays a plain line
+        return before
 
     def type(self, text):
         os.write(self.fd, text.encode())
@@ -121,7 +128,7 @@ class Terminals(unittest.TestCase):
         chat = Terminal("chat", "-m", MODEL, "--temp", "3", "--top-p", "1", "--seed", "1")
         chat.prompt()
         chat.type("hello\r")
-        chat.wait_for(r"hello\r?\n(\x1b\[\?2004l)?[^\r\n]")  # the answer has begun
+        chat.wait_for(r"hello\r?\n(\x1b\[\?2004l)?(?!\x1b)[^\r\n]")  # the answer has begun
         chat.type("\x03")
         chat.prompt()
         chat.type("/stats\r")
