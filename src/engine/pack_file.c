@@ -93,8 +93,7 @@ lever_status lv_pack_file_create(lv_pack_file *file, const char *path, lever_err
 }
 
 void lv_pack_file_close(lv_pack_file *file) {
-    if (file->path == NULL) return;
-    if (file->descriptor >= 0) {
+    if (file->part_path != NULL && file->descriptor >= 0) {
         unlink(file->part_path);
         close(file->descriptor);
     }
