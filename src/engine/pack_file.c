@@ -269,18 +269,14 @@ static lever_status write_sums(lv_pack_file *file, lever_error *error) {
     return lv_pack_file_write(file, bytes, file->header_sum_offset, sizeof bytes, error);
 }
 
-/* So that the new name survives a power cut. A folder that cannot be synchronised is no failure. */
-static void sync_folder(const char *path) {
-    const char *slash = strrchr(path, '/');
-    char *folder = lv_strdup(NULL, LV_MEM_METADATA, slash != NULL ? path : ".");
-    if (folder == NULL) return;
-    if (slash != NULL) folder[slash == path ? 1 : slash - path] = '\0';
-    int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor >= 0) {
-        fsync(descriptor);
-        close(descriptor);
-    }
-    lv_free(folder);
+/* So that the new name survives a power cut. A folder that cannot be synchronised is no failure. Cuts `path`. */
+static void sync_folder(char *path) {
+    char *slash = strrchr(path, '/');
+    if (slash != NULL) slash[slash == path ? 1 : 0] = '\0';
+    int descriptor = open(slash != NULL ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) return;
+    fsync(descriptor);
+    close(descriptor);
 }
 
 lever_status lv_pack_file_finish(lv_pack_file *file, lever_error *error) {
@@ -292,6 +288,6 @@ lever_status lv_pack_file_finish(lv_pack_file *file, lever_error *error) {
                        strerror(errno));
     close(file->descriptor);
     file->descriptor = -1;
-    sync_folder(file->path);
+    sync_folder(file->part_path);
     return LEVER_OK;
 }
