@@ -9,8 +9,7 @@ BENCH ?=
 TESTS ?=
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
-generator := $(if $(shell command -v ninja),-G Ninja)
-configure  = cmake -S . -B build/$(1) $(generator) -DLEVER_LLAMA=$(LEVER_LLAMA) $(CMAKE_FLAGS) $(2)
+configure  = cmake -S . -B build/$(1) -DLEVER_LLAMA=$(LEVER_LLAMA) $(CMAKE_FLAGS) $(2)
 compile    = cmake --build build/$(1) -j $(JOBS)
 # One test after the other: most of them keep all processors busy by themselves.
 run_tests  = ctest --test-dir build/$(1) --output-on-failure $(if $(TESTS),-R '$(TESTS)') $(2)

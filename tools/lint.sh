@@ -24,14 +24,14 @@ check() { # check NAME COMMAND...: runs all checks, also after one has failed
 }
 
 build_gcc() {
-    cmake -S . -B build/test ${generator:+-G "$generator"} -DLEVER_LLAMA="${LEVER_LLAMA:-AUTO}" >/dev/null &&
+    cmake -S . -B build/test -DLEVER_LLAMA="${LEVER_LLAMA:-AUTO}" >/dev/null &&
         cmake --build build/test -j "$jobs"
 }
 
 # ggml is not what is checked: the one that build/test uses will do.
 build_clang() {
     prefix=$(dirname "$(sed -n 's/^LEVER_LLAMA_INCLUDE:PATH=//p' build/test/CMakeCache.txt)")
-    cmake -S . -B build/lint ${generator:+-G "$generator"} -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ \
+    cmake -S . -B build/lint -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ \
         -DLEVER_LLAMA="$prefix" >/dev/null &&
         cmake --build build/lint -j "$jobs"
 }
@@ -62,9 +62,6 @@ check_symbols() {
         grep -v -E '^__(asan|tsan|ubsan|odr_asan)' | sort -u)
     [ -z "$wrong" ] || { echo "global in the archive, without lever_ or lv_ in front:" $wrong; return 1; }
 }
-
-generator=''
-if command -v ninja >/dev/null; then generator=Ninja; fi
 
 check format sh -c 'find include src cli bench tests examples -name "*.[ch]" | xargs clang-format --dry-run -Werror'
 check 'build with the default compiler' build_gcc

@@ -21,7 +21,6 @@ need build-essential has "${CC:-cc}"
 need build-essential has "${CXX:-c++}"
 need build-essential has make
 need cmake has cmake
-need ninja-build has ninja
 need python3 has python3
 need python3-pip python3 -m pip --version
 need ca-certificates test -d /etc/ssl/certs
