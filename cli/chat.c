@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/status.h"
 #include "command.h"
 #include "editor.h"
 #include "interrupt.h"
@@ -15,7 +16,12 @@
 #include "terminal.h"
 
 typedef struct {
-    lever_message *messages; /* contents are owned, roles are constants */
+    const char *role; /* a constant */
+    char *content;    /* owned */
+} turn;
+
+typedef struct {
+    turn *turns;
     size_t count, capacity;
 } conversation;
 
@@ -46,19 +52,20 @@ static const char help_text[] =
 static bool push(conversation *said, const char *role, const char *content) {
     if (said->count == said->capacity) {
         const size_t capacity = said->capacity == 0 ? 16 : said->capacity * 2;
-        lever_message *grown = realloc(said->messages, capacity * sizeof *grown);
+        turn *grown = realloc(said->turns, capacity * sizeof *grown);
         if (grown == NULL) return false;
-        said->messages = grown;
+        said->turns = grown;
         said->capacity = capacity;
     }
-    char *copy = strdup(content);
-    if (copy == NULL) return false;
-    said->messages[said->count++] = (lever_message){role, copy};
+    turn *last = &said->turns[said->count];
+    *last = (turn){role, strdup(content)};
+    if (last->content == NULL) return false;
+    said->count++;
     return true;
 }
 
 static void pop(conversation *said) {
-    if (said->count > 0) free((char *)(uintptr_t)said->messages[--said->count].content); /* ours since push */
+    if (said->count > 0) free(said->turns[--said->count].content);
 }
 
 static void clear(conversation *said) {
@@ -68,15 +75,15 @@ static void clear(conversation *said) {
 /* --- Turns --- */
 
 static lever_status tokenize(chat *with, token_list *tokens, lever_error *error) {
-    conversation all = {0};
-    lever_status status = LEVER_E_MEMORY;
-    bool copied = with->system == NULL || push(&all, "system", with->system);
-    for (size_t i = 0; i < with->said.count && copied; i++) {
-        copied = push(&all, with->said.messages[i].role, with->said.messages[i].content);
+    lever_message *messages = calloc(with->said.count + 1, sizeof *messages);
+    if (messages == NULL) return lv_fail(error, LEVER_E_MEMORY, "no memory for the conversation");
+    size_t count = 0;
+    if (with->system != NULL) messages[count++] = (lever_message){"system", with->system};
+    for (size_t i = 0; i < with->said.count; i++) {
+        messages[count++] = (lever_message){with->said.turns[i].role, with->said.turns[i].content};
     }
-    if (copied) status = talk_tokenize_chat(&with->talk, all.messages, all.count, tokens, error);
-    clear(&all);
-    free(all.messages);
+    const lever_status status = talk_tokenize_chat(&with->talk, messages, count, tokens, error);
+    free(messages);
     return status;
 }
 
@@ -136,7 +143,7 @@ static void regenerate(chat *with) {
         note(with->options, "there is no answer yet");
         return;
     }
-    char *before = strdup(with->said.messages[with->said.count - 1].content);
+    char *before = strdup(with->said.turns[with->said.count - 1].content);
     pop(&with->said);
     with->seed++;
     if (!answer_last(with) && before != NULL) (void)push(&with->said, "assistant", before);
@@ -239,10 +246,10 @@ static line_result read_message(chat *with, char **text) {
 }
 
 static void converse(chat *with) {
-    while (!with->done) {
+    line_result result = LINE_READ;
+    while (!with->done && result != LINE_END && result != LINE_LEFT) {
         char *text = NULL;
-        const line_result result = read_message(with, &text);
-        if (result == LINE_END || result == LINE_LEFT) break;
+        result = read_message(with, &text);
         if (result == LINE_READ && text != NULL) {
             if (isatty(STDIN_FILENO)) with->code = EXIT_DONE; /* a person has seen what went wrong */
             if (!take_command(with, text)) take_message(with, text);
@@ -278,7 +285,7 @@ done:
     editor_close(&with.editor);
     reply_fini(&with.last);
     clear(&with.said);
-    free(with.said.messages);
+    free(with.said.turns);
     free(with.system);
     talk_close(&with.talk);
     return with.code;

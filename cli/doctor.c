@@ -2,6 +2,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "command.h"
 #include "json.h"
 #include "models.h"
@@ -15,7 +16,11 @@ typedef struct {
 /* Figures first, as they come; a warning or an advice stands out. */
 static void print_finding(void *user, lever_fact_kind kind, const char *key, const char *value, const char *unit) {
     const report *to = user;
-    if (kind == LEVER_FACT_MEASURED) {
+    uint64_t bytes;
+    char size[32];
+    if (kind == LEVER_FACT_MEASURED && strncmp(unit, "bytes", 5) == 0 && lv_parse_u64(value, 0, UINT64_MAX, &bytes)) {
+        printf("  %-34s %s%s\n", key, lv_format_size(bytes, size, sizeof size), unit + 5); /* "bytes/s": "GiB/s" */
+    } else if (kind == LEVER_FACT_MEASURED) {
         printf("  %-34s %s%s%s\n", key, value, unit[0] != '\0' ? " " : "", unit);
     } else {
         const char *word = kind == LEVER_FACT_WARNING ? "warning" : "advice";

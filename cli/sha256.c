@@ -21,7 +21,7 @@ static inline uint32_t rotate(uint32_t x, int bits) {
 
 static void take_block(uint32_t state[8], const uint8_t *block) {
     uint32_t w[64];
-    for (int t = 0; t < 16; t++) {
+    for (size_t t = 0; t < 16; t++) {
         w[t] = (uint32_t)block[4 * t] << 24 | (uint32_t)block[4 * t + 1] << 16 | (uint32_t)block[4 * t + 2] << 8 |
                block[4 * t + 3];
     }
@@ -84,5 +84,5 @@ void sha256_finish(sha256 *hash, char text[SHA256_TEXT_BYTES]) {
     uint8_t length[8];
     for (int i = 0; i < 8; i++) length[i] = (uint8_t)(bits >> (56 - 8 * i));
     sha256_update(hash, length, sizeof length);
-    for (int i = 0; i < 8; i++) snprintf(text + 8 * i, 9, "%08x", hash->state[i]);
+    for (size_t i = 0; i < 8; i++) snprintf(text + 8 * i, 9, "%08x", hash->state[i]);
 }

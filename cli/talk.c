@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "base/status.h"
 #include "base/text.h"
 #include "interrupt.h"
 #include "terminal.h"
@@ -74,9 +75,7 @@ static bool token_list_reserve(token_list *tokens, size_t count) {
 }
 
 static lever_status out_of_memory(lever_error *error) {
-    error->status = LEVER_E_MEMORY;
-    snprintf(error->message, sizeof error->message, "no memory for the tokens of the prompt");
-    return LEVER_E_MEMORY;
+    return lv_fail(error, LEVER_E_MEMORY, "no memory for the tokens and the text");
 }
 
 lever_status talk_tokenize_raw(talk *opened, const char *text, size_t bytes, token_list *tokens, lever_error *error) {
