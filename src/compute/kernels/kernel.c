@@ -25,12 +25,18 @@ enum {
 /* --- Choice ------------------------------------------------------------------------------------------------------- */
 
 #if defined(__x86_64__)
-/* The builtins also look whether the system saves the registers. Of half-precision conversion older compilers know
- * nothing; its registers are AVX's. */
-static bool has_avx2(void) {
+static bool has_f16c(void) {
+#if defined(__clang__) /* does not know the name */
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-    const bool has_f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
-    return has_f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+#else
+    return __builtin_cpu_supports("f16c");
+#endif
+}
+
+/* The builtins also look whether the system saves the registers, and ask the processor only once. */
+static bool has_avx2(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
 static bool has_avx512(void) {

@@ -26,7 +26,7 @@ typedef enum { LV_ACTIVATION_32 = 0, LV_ACTIVATION_256 = 1 } lv_activation_forma
 
 typedef struct lv_kernels lv_kernels; /* one instruction set */
 
-/* The best for this processor; never NULL. */
+/* The best for this processor; never NULL. Asks the processor: keep the answer. */
 const lv_kernels *lv_kernels_best(void);
 /* All that this processor can run, best first, for tests and doctor; NULL past the end. The last is the portable one.
  */

@@ -2,7 +2,8 @@
  *
  * One table describes each type as fields: which bytes of a block become dword columns and which two become a row of
  * scales. Interleaving is the same loop for all types, run in either direction; only two types need a touch more, the
- * high bits of Q5_0 and the inverted sign of Q8_0, and both changes undo themselves in a second function each. */
+ * high bits of Q5_0 and the inverted sign of Q8_0. What has to be fast, packing and rows in place, goes through the
+ * interleaving of the best instruction set instead, which writes the same bytes. */
 #include "compute/kernels/tile.h"
 
 #include <assert.h>
@@ -182,7 +183,8 @@ void lv_tile_pack(int32_t ggml_type, size_t row_elements, const void *rows, void
     const lv_kernel_type type = lv_kernel_type_of(ggml_type);
     assert(lv_kernel_supports(ggml_type, row_elements));
     const size_t groups_count = row_elements / lv_group_elements(lv_kernel_traits[type].activation);
-    lv_interleave(type, rows, groups_count * lv_kernel_traits[type].block_bytes, LV_TILE_ROWS, groups_count, tile);
+    const size_t row_bytes = groups_count * lv_kernel_traits[type].block_bytes;
+    lv_kernels_best()->interleave[type](rows, row_bytes, LV_TILE_ROWS, groups_count, tile);
 }
 
 void lv_tile_unpack(int32_t ggml_type, size_t row_elements, const void *tile, void *rows) {
