@@ -22,9 +22,10 @@ MODEL = os.path.join(MODELS, "qwen2-q4_k_m.gguf")
 
 
 def environment(**more):
-    """Nothing of the user's: no options, no cache, no colours."""
+    """Nothing of the user's: no options, no cache, no colours. One thread, so that a busy machine is no obstacle."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("LEVER_") and k not in ("NO_COLOR", "TERM")}
-    return {**kept, "XDG_CACHE_HOME": os.path.join(SCRATCH.name, "cache"), "TERM": "xterm", **more}
+    cache = os.path.join(SCRATCH.name, "cache")
+    return {**kept, "XDG_CACHE_HOME": cache, "TERM": "xterm", "LEVER_THREADS": "1", **more}
 
 
 def lever(*words, stdin=b"", **more):
