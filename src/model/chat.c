@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "model/vocab_internal.h"
 
 #define MESSAGES_MAX ((size_t)100000)
@@ -114,10 +113,9 @@ static bool choose_mark(const char *text, char mark[4]) {
 
 static lever_status render(chat *c, const char *mark) {
     const char *text = lv_vocab_chat_template(c->vocab);
-    lv_ledger *ledger = c->vocab->ledger;
     void *memory = NULL;
-    LV_TRY(lv_alloc_checked(&memory, ledger, LV_MEM_VOCABULARY, c->messages_count,
-                            sizeof(struct llama_chat_message) + PADDED_BYTES, "a conversation", c->error));
+    size_t memory_bytes = c->messages_count * (sizeof(struct llama_chat_message) + PADDED_BYTES);
+    LV_TRY(lv_vocab_work_alloc(c->vocab, &memory, memory_bytes, c->error));
     struct llama_chat_message *marked = memory;
     char(*contents)[PADDED_BYTES] = (char(*)[PADDED_BYTES])(marked + c->messages_count);
     for (size_t i = 0; i < c->messages_count; i++) {
@@ -129,15 +127,14 @@ static lever_status render(chat *c, const char *mark) {
     if (bytes < 0) status = no_template(c, "is not one that libllama knows");
     if (status == LEVER_OK) {
         void *rendered = NULL;
-        status =
-            lv_alloc_checked(&rendered, ledger, LV_MEM_VOCABULARY, (size_t)bytes + 1, 1, "a conversation", c->error);
+        status = lv_vocab_work_alloc(c->vocab, &rendered, (size_t)bytes + 1, c->error);
         c->rendered = rendered;
         c->rendered_bytes = (size_t)bytes;
         if (rendered)
             llama_chat_apply_template(text, marked, c->messages_count, c->answer && !c->open_end, c->rendered,
                                       bytes + 1);
     }
-    lv_free(memory);
+    lv_vocab_work_free(c->vocab, memory, memory_bytes);
     return status;
 }
 
@@ -222,7 +219,7 @@ static lever_status flush(const chat *c, run *r, lv_token_sink *sink) {
     size_t bytes = 0;
     LV_TRY(lv_vocab_repair(c->vocab, r->text, r->bytes, &copy, &bytes, c->error));
     lever_status status = lv_vocab_append(c->vocab, &rules, copy ? copy : r->text, bytes, sink, c->error);
-    lv_free(copy);
+    lv_vocab_work_free(c->vocab, copy, bytes + 1);
     r->bytes = 0;
     return status;
 }
@@ -264,11 +261,11 @@ static lever_status tokenize(chat *c, lv_token_sink *sink) {
     size_t total = 0;
     for (size_t p = 0; p < c->pieces_count; p++) total += c->pieces[p].bytes;
     void *memory = NULL;
-    LV_TRY(lv_alloc_checked(&memory, c->vocab->ledger, LV_MEM_VOCABULARY, total + 1, 1, "a conversation", c->error));
+    LV_TRY(lv_vocab_work_alloc(c->vocab, &memory, total + 1, c->error));
     run r = {.text = memory};
     lever_status status = note_forbidden(c);
     if (status == LEVER_OK) status = emit(c, &r, sink);
-    lv_free(memory);
+    lv_vocab_work_free(c->vocab, memory, total + 1);
     return status;
 }
 
@@ -285,14 +282,14 @@ lever_status lv_chat_tokenize(const lv_vocab *vocab, const lever_message *messag
 
     lv_token_sink sink = {.tokens = tokens, .capacity = capacity};
     void *memory = NULL;
-    LV_TRY(lv_alloc_checked(&memory, vocab->ledger, LV_MEM_VOCABULARY, 2 * messages_count + 1, sizeof *c.pieces + 1,
-                            "a conversation", error));
+    size_t memory_bytes = (2 * messages_count + 1) * sizeof *c.pieces + messages_count;
+    LV_TRY(lv_vocab_work_alloc(vocab, &memory, memory_bytes, error));
     c.pieces = memory;
     lever_status status = render(&c, mark);
     if (status == LEVER_OK) status = split(&c, mark, (uint8_t *)(c.pieces + 2 * messages_count + 1));
     if (status == LEVER_OK) status = tokenize(&c, &sink);
     if (status == LEVER_OK) status = lv_token_sink_check(&sink, count, error);
-    lv_free(c.rendered);
-    lv_free(memory);
+    lv_vocab_work_free(vocab, c.rendered, c.rendered_bytes + 1);
+    lv_vocab_work_free(vocab, memory, memory_bytes);
     return status;
 }

@@ -33,10 +33,48 @@ static uint64_t grown_memory(void) {
 
 static uint64_t settled_bytes(uint64_t before, uint64_t after, const lv_vocab_survey *survey) {
     uint64_t least = survey->resident_bytes - survey->resident_bytes / 8;
-    if (!before || !after) return survey->resident_bytes + survey->resident_bytes / 8; /* nobody could say */
     uint64_t grown = after > before ? after - before : 0;
+    if (!before || !after) grown = survey->resident_bytes + survey->resident_bytes / 8; /* nobody could say */
     if (grown < least) grown = least;
+    grown += LV_VOCAB_WORK_BYTES;
     return grown < survey->bound_bytes ? grown : survey->bound_bytes;
+}
+
+/* What of `bytes` passes what is booked for good. */
+static uint64_t excess(uint64_t bytes) {
+    return bytes > LV_VOCAB_WORK_BYTES ? bytes - LV_VOCAB_WORK_BYTES : 0;
+}
+
+lever_status lv_vocab_work_take(const lv_vocab *vocab, uint64_t bytes, lever_error *error) {
+    lv_vocab *v = (lv_vocab *)vocab; /* its account is no part of what is const */
+    pthread_mutex_lock(&v->work_lock);
+    uint64_t more = excess(v->work_bytes + bytes) - excess(v->work_bytes);
+    lever_status status = more ? lv_ledger_reserve(v->ledger, LV_MEM_VOCABULARY, more, error) : LEVER_OK;
+    if (status == LEVER_OK) v->work_bytes += bytes;
+    pthread_mutex_unlock(&v->work_lock);
+    return status;
+}
+
+void lv_vocab_work_give(const lv_vocab *vocab, uint64_t bytes) {
+    lv_vocab *v = (lv_vocab *)vocab;
+    pthread_mutex_lock(&v->work_lock);
+    lv_ledger_release(v->ledger, LV_MEM_VOCABULARY, excess(v->work_bytes) - excess(v->work_bytes - bytes));
+    v->work_bytes -= bytes;
+    pthread_mutex_unlock(&v->work_lock);
+}
+
+lever_status lv_vocab_work_alloc(const lv_vocab *vocab, void **memory, size_t bytes, lever_error *error) {
+    *memory = NULL;
+    LV_TRY(lv_vocab_work_take(vocab, bytes, error));
+    lever_status status = lv_alloc_checked(memory, NULL, LV_MEM_VOCABULARY, bytes, 1, "the work on a text", error);
+    if (status != LEVER_OK) lv_vocab_work_give(vocab, bytes);
+    return status;
+}
+
+void lv_vocab_work_free(const lv_vocab *vocab, void *memory, size_t bytes) {
+    if (!memory) return;
+    lv_free(memory);
+    lv_vocab_work_give(vocab, bytes);
 }
 
 static lever_status load(lv_vocab *vocab, const lv_gguf *gguf, const lv_vocab_survey *survey, const lv_log *log,
@@ -268,6 +306,7 @@ lever_status lv_vocab_open(lv_vocab **out, const lv_gguf *gguf, lv_ledger *ledge
     LV_TRY(lv_alloc_checked(&memory, ledger, LV_MEM_VOCABULARY, 1, sizeof **out, "a vocabulary", error));
     lv_vocab *vocab = memory;
     vocab->ledger = ledger;
+    pthread_mutex_init(&vocab->work_lock, NULL);
     lever_status status = open_all(vocab, gguf, log, error);
     if (status == LEVER_OK)
         *out = vocab;
@@ -286,6 +325,7 @@ void lv_vocab_close(lv_vocab **handle) {
     lv_ledger_release(vocab->ledger, LV_MEM_VOCABULARY, vocab->booked_bytes);
     lv_free(vocab->specials);
     lv_free(vocab->chat_template);
+    pthread_mutex_destroy(&vocab->work_lock);
     lv_free(vocab);
     *handle = NULL;
 }

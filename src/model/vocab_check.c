@@ -296,7 +296,7 @@ static lever_status measure(walker *w, lv_vocab_survey *survey) {
     uint64_t peak = survey->file_bytes + w->garbled_bytes + FIXED_BYTES_PEAK + 4 * token_heap_bytes + merge_heap_bytes +
                     w->tokens_count * (2 * TEXT_BYTES + TOKEN_NODE_BYTES + TOKEN_DATA_BYTES + BUCKET_BYTES_PEAK + 8) +
                     merges_count * (TEXT_BYTES + MERGE_NODE_BYTES + BUCKET_BYTES_PEAK);
-    survey->bound_bytes = peak + peak / 12;
+    survey->bound_bytes = peak + peak / 12 + LV_VOCAB_WORK_BYTES;
     survey->resident_bytes = w->garbled_bytes + FIXED_BYTES + 3 * token_heap_bytes + merge_heap_bytes / 2 +
                              w->tokens_count * (TEXT_BYTES + TOKEN_NODE_BYTES + TOKEN_DATA_BYTES + BUCKET_BYTES) +
                              merges_count * (MERGE_NODE_BYTES + BUCKET_BYTES);

@@ -5,6 +5,8 @@
 #ifndef LV_MODEL_VOCAB_INTERNAL_H
 #define LV_MODEL_VOCAB_INTERNAL_H
 
+#include <pthread.h>
+
 #include "model/vocab.h"
 
 struct llama_model;
@@ -17,7 +19,7 @@ typedef struct {
     bool names_begin, names_end; /* the file says which tokens these are */
     uint32_t tokens_count;
     uint64_t file_bytes;     /* of the skeleton for libllama */
-    uint64_t bound_bytes;    /* libllama's peak while loading, the skeleton included */
+    uint64_t bound_bytes;    /* libllama's peak while loading, the skeleton included, and LV_VOCAB_WORK_BYTES */
     uint64_t resident_bytes; /* what libllama keeps, estimated */
 } lv_vocab_survey;
 
@@ -46,7 +48,9 @@ struct lv_vocab {
     struct llama_model *model;
     const struct llama_vocab *llama;
     lv_ledger *ledger;
-    uint64_t booked_bytes;
+    uint64_t booked_bytes;     /* what libllama keeps, and LV_VOCAB_WORK_BYTES */
+    pthread_mutex_t work_lock; /* guards work_bytes and its booking */
+    uint64_t work_bytes;       /* in use now, by all threads */
     bool sentence_pieces, space_prefix;
     bool recursive_split; /* libllama's pre-split recurses once a character */
     int32_t tokens_count;
@@ -59,6 +63,15 @@ struct lv_vocab {
     uint32_t specials_first[257]; /* of each first byte */
     int32_t byte_tokens[256];     /* -1: none */
 };
+
+/* Memory for the work on texts. This much is booked as long as the vocabulary is open, so that an ordinary text needs
+ * nothing from a ledger that is full; what passes it is reserved while it is in use. */
+#define LV_VOCAB_WORK_BYTES ((uint64_t)2 << 20)
+lever_status lv_vocab_work_take(const lv_vocab *vocab, uint64_t bytes, lever_error *error);
+void lv_vocab_work_give(const lv_vocab *vocab, uint64_t bytes);
+/* Zeroed memory out of it, and back. NULL is accepted. */
+lever_status lv_vocab_work_alloc(const lv_vocab *vocab, void **memory, size_t bytes, lever_error *error);
+void lv_vocab_work_free(const lv_vocab *vocab, void *memory, size_t bytes);
 
 typedef struct {
     int32_t *tokens;
@@ -86,7 +99,8 @@ typedef struct {
 lever_status lv_vocab_append(const lv_vocab *vocab, const lv_vocab_rules *rules, const char *text, size_t bytes,
                              lv_token_sink *sink, lever_error *error);
 
-/* A copy of a text with invalid UTF-8 replaced, to be lv_free'd; *copy is NULL when the text is valid as it is. */
+/* A copy of a text with invalid UTF-8 replaced, to be given to lv_vocab_work_free with copy_bytes + 1; *copy is NULL
+ * when the text is valid as it is. */
 lever_status lv_vocab_repair(const lv_vocab *vocab, const char *text, size_t bytes, char **copy, size_t *copy_bytes,
                              lever_error *error);
 

@@ -6,7 +6,7 @@
  *
  *     text:    Hello <|im_end|> world. It was a dark and stormy night, ...
  *     special:       [========]                                             where control tokens are wanted
- *     chunks:  [====]          [=========================...]               of some 8 KiB, tokenised one by one
+ *     chunks:  [====]          [=========================...]               of some 4 KiB, tokenised one by one
  *
  * A chunk ends where every pre-split ends a word: between a letter and a space, a full stop or a comma. The tokens are
  * then those of the whole text. Only where no such place is found within 64 KiB is a chunk cut anyway, and, where the
@@ -14,11 +14,10 @@
 #include <llama.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "base/text.h"
 #include "model/vocab_internal.h"
 
-#define CHUNK_BYTES ((size_t)8 << 10)      /* from here on the next good place is taken */
+#define CHUNK_BYTES ((size_t)4 << 10)      /* from here on the next good place is taken */
 #define CHUNK_BYTES_MAX ((size_t)64 << 10) /* and here any place */
 #define RUN_CHARACTERS_MAX 256u            /* 328 bytes of stack each, measured */
 /* What libllama takes for a chunk, and the tokens that can come of it: measured 155 bytes a character at most for runs
@@ -90,36 +89,36 @@ static size_t chunk_bytes(const lv_vocab *vocab, const char *text, size_t bytes)
 
 /* --- Runs of text ------------------------------------------------------------------------------------------------- */
 
-/* Room for the work on one run; grows with the largest chunk. */
+/* Room for the work on one text; grows with the largest chunk. */
 typedef struct {
-    lv_ledger *ledger;
-    size_t reserved_bytes;
+    const lv_vocab *vocab;
+    size_t libllama_bytes; /* taken for what libllama allocates */
     int32_t *tokens;
-    size_t tokens_capacity;
+    size_t tokens_bytes;
 } scratch;
 
 static lever_status make_room(scratch *s, size_t bytes, lever_error *error) {
-    size_t work_bytes = bytes * WORK_BYTES_PER_BYTE, tokens = bytes * TOKENS_PER_BYTE + TOKENS_EXTRA;
-    if (bytes > INT32_MAX / (WORK_BYTES_PER_BYTE * TOKENS_PER_BYTE))
+    if (bytes > INT32_MAX / WORK_BYTES_PER_BYTE)
         return lv_fail(error, LEVER_E_ARGUMENT, "a text with %zu bytes and no place to cut it is too long", bytes);
-    if (work_bytes > s->reserved_bytes) {
-        LV_TRY(lv_ledger_reserve(s->ledger, LV_MEM_VOCABULARY, work_bytes - s->reserved_bytes, error));
-        s->reserved_bytes = work_bytes;
+    size_t libllama_bytes = bytes * WORK_BYTES_PER_BYTE;
+    size_t tokens_bytes = (bytes * TOKENS_PER_BYTE + TOKENS_EXTRA) * sizeof *s->tokens;
+    if (libllama_bytes > s->libllama_bytes) {
+        LV_TRY(lv_vocab_work_take(s->vocab, libllama_bytes - s->libllama_bytes, error));
+        s->libllama_bytes = libllama_bytes;
     }
-    if (tokens > s->tokens_capacity) {
+    if (tokens_bytes > s->tokens_bytes) {
         void *memory = NULL;
-        LV_TRY(lv_alloc_checked(&memory, s->ledger, LV_MEM_VOCABULARY, tokens, sizeof *s->tokens, "tokens of a text",
-                                error));
-        lv_free(s->tokens);
+        LV_TRY(lv_vocab_work_alloc(s->vocab, &memory, tokens_bytes, error));
+        lv_vocab_work_free(s->vocab, s->tokens, s->tokens_bytes);
         s->tokens = memory;
-        s->tokens_capacity = tokens;
+        s->tokens_bytes = tokens_bytes;
     }
     return LEVER_OK;
 }
 
 static void give_back(scratch *s) {
-    lv_ledger_release(s->ledger, LV_MEM_VOCABULARY, s->reserved_bytes);
-    lv_free(s->tokens);
+    lv_vocab_work_give(s->vocab, s->libllama_bytes);
+    lv_vocab_work_free(s->vocab, s->tokens, s->tokens_bytes);
 }
 
 /* Whether a token that came out of plain text must not stand for itself. */
@@ -142,8 +141,8 @@ static void add_spelled(const lv_vocab *vocab, int32_t token, lv_token_sink *sin
 static lever_status append_chunk(const lv_vocab *vocab, const lv_vocab_rules *rules, const char *text, size_t bytes,
                                  scratch *s, lv_token_sink *sink, lever_error *error) {
     LV_TRY(make_room(s, bytes, error));
-    int32_t count =
-        llama_tokenize(vocab->llama, text, (int32_t)bytes, s->tokens, (int32_t)s->tokens_capacity, false, false);
+    int32_t count = llama_tokenize(vocab->llama, text, (int32_t)bytes, s->tokens,
+                                   (int32_t)(s->tokens_bytes / sizeof *s->tokens), false, false);
     if (count < 0)
         return lv_fail(error, LEVER_E_INTERNAL, "%zu bytes of text made %lld tokens, more than possible", bytes,
                        -(long long)count);
@@ -193,7 +192,7 @@ static bool is_forbidden(const lv_vocab_rules *rules, const lv_vocab_special *sp
 
 lever_status lv_vocab_append(const lv_vocab *vocab, const lv_vocab_rules *rules, const char *text, size_t bytes,
                              lv_token_sink *sink, lever_error *error) {
-    scratch s = {.ledger = vocab->ledger};
+    scratch s = {.vocab = vocab};
     lever_status status = LEVER_OK;
     size_t begin = 0, at = 0;
     while (at < bytes && status == LEVER_OK) {
@@ -224,7 +223,7 @@ lever_status lv_vocab_repair(const lv_vocab *vocab, const char *text, size_t byt
     if (lv_utf8_whole(text, bytes) == bytes) return LEVER_OK;
     size_t wanted = lv_utf8_repair(text, bytes, NULL, 0);
     void *memory = NULL;
-    LV_TRY(lv_alloc_checked(&memory, vocab->ledger, LV_MEM_VOCABULARY, wanted + 1, 1, "a text", error));
+    LV_TRY(lv_vocab_work_alloc(vocab, &memory, wanted + 1, error));
     lv_utf8_repair(text, bytes, memory, wanted);
     *copy = memory;
     *copy_bytes = wanted;
@@ -242,14 +241,15 @@ lever_status lv_vocab_tokenize(const lv_vocab *vocab, const char *text, size_t t
                                int32_t *tokens, size_t capacity, size_t *count, lever_error *error) {
     *count = 0;
     char *copy = NULL;
-    LV_TRY(lv_vocab_repair(vocab, text, text_bytes, &copy, &text_bytes, error));
+    size_t bytes = text_bytes;
+    LV_TRY(lv_vocab_repair(vocab, text, text_bytes, &copy, &bytes, error));
     if (copy) text = copy;
     lv_token_sink sink = {.tokens = tokens, .capacity = capacity};
     if (begin && vocab->begin_token >= 0) {
-        const lv_vocab_special *first = control ? lv_vocab_match(vocab, text, text_bytes, true) : NULL;
+        const lv_vocab_special *first = control ? lv_vocab_match(vocab, text, bytes, true) : NULL;
         if (!first || first->token != vocab->begin_token) lv_token_sink_add(&sink, vocab->begin_token);
     }
-    lever_status status = lv_vocab_append(vocab, &(lv_vocab_rules){.control = control}, text, text_bytes, &sink, error);
-    lv_free(copy);
+    lever_status status = lv_vocab_append(vocab, &(lv_vocab_rules){.control = control}, text, bytes, &sink, error);
+    lv_vocab_work_free(vocab, copy, bytes + 1);
     return status == LEVER_OK ? lv_token_sink_check(&sink, count, error) : status;
 }

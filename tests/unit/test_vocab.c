@@ -705,10 +705,17 @@ static void test_ledger(void **state) {
     size_t count = 0;
     CHECK_OK(lv_vocab_tokenize(vocab, "hello", 5, false, false, tokens, 64, &count, &error));
     assert_int_equal(lv_ledger_used(ledger), kept);
-    /* A text that cannot be cut wants more memory than the budget has. */
-    char *text = malloc(60000);
+    /* An ordinary text needs nothing from a full ledger; one that cannot be cut does. */
+    CHECK_OK(lv_ledger_reserve(ledger, LV_MEM_KV, lv_ledger_free_bytes(ledger), &error));
+    char *text = long_text(100000);
+    static int32_t many[100000];
+    CHECK_OK(lv_vocab_tokenize(vocab, text, strlen(text), false, false, many, 100000, &count, &error));
     memset(text, 'A', 60000);
-    CHECK_FAILS(lv_vocab_tokenize(vocab, text, 60000, false, false, tokens, 64, &count, &error), LEVER_E_BUDGET, "");
+    CHECK_FAILS(lv_vocab_tokenize(vocab, text, 60000, false, false, many, 100000, &count, &error), LEVER_E_BUDGET, "");
+    lv_ledger_release(ledger, LV_MEM_KV, lv_ledger_used_by(ledger, LV_MEM_KV));
+    assert_int_equal(lv_ledger_used(ledger), kept);
+    CHECK_OK(lv_ledger_set_limit(ledger, kept + (16u << 20), &error));
+    CHECK_OK(lv_vocab_tokenize(vocab, text, 60000, false, false, many, 100000, &count, &error));
     assert_int_equal(lv_ledger_used(ledger), kept);
     free(text);
     lv_vocab_close(&vocab);
