@@ -141,6 +141,7 @@ lever_status lv_forward_open(lv_forward **out, const lv_forward_options *options
     lv_forward *f = memory;
     f->options = *options;
     f->model = options->weights->model;
+    f->threads.threads = options->threads;
     const workspace_sizes sizes =
         sizes_of(f->model, options->rows_max, options->batch_rows, options->logits_rows, options->threads);
     const lv_area_options area = {.huge_pages = false, .touch = true};

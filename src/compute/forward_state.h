@@ -6,6 +6,7 @@
 
 #include "compute/forward.h"
 #include "compute/linear.h"
+#include "compute/thread_choice.h"
 
 /* Pinned blocks cost nothing to hold, so that a graph may span many layers of a resident model. */
 enum { LV_FORWARD_LEASES_MAX = 256 };
@@ -26,6 +27,9 @@ struct lv_forward {
     int32_t *positions;          /* rows_max */
     lv_path *paths;              /* rows_max */
     uint8_t *embedding_row;      /* a tile of rows of the embedding table, as it lies on flash */
+
+    lv_thread_choice threads;
+    uint64_t pass_begin_ns, pass_compute_ns, pass_wait_ns; /* clock and counters when the layers began */
 
     lv_pass pass;
     lv_lease leases[LV_FORWARD_LEASES_MAX];

@@ -23,7 +23,9 @@ struct lv_graph {
     uint32_t threads;
     struct ggml_context *context;
     struct ggml_cgraph *nodes;
-    struct ggml_threadpool *pool;
+    struct ggml_threadpool *pool;   /* all threads */
+    struct ggml_threadpool *single; /* the calling thread alone */
+    bool use_single;
     uint64_t compute_ns;
 };
 
@@ -39,12 +41,17 @@ size_t lv_graph_bytes(uint32_t nodes_max, size_t work_bytes, size_t records_byte
     return context_bytes_for(nodes_max) + work_bytes + records_bytes + sizeof(lv_graph);
 }
 
-static lever_status open_pool(lv_graph *graph, const lv_graph_options *options, lever_error *error) {
+static struct ggml_threadpool *new_pool(uint32_t threads, uint32_t poll) {
     struct ggml_threadpool_params params;
-    ggml_threadpool_params_init(&params, (int)options->threads);
-    params.poll = options->poll;
-    graph->pool = ggml_threadpool_new(&params);
-    if (!graph->pool) {
+    ggml_threadpool_params_init(&params, (int)threads);
+    params.poll = poll;
+    return ggml_threadpool_new(&params);
+}
+
+static lever_status open_pools(lv_graph *graph, const lv_graph_options *options, lever_error *error) {
+    graph->pool = new_pool(options->threads, options->poll);
+    graph->single = new_pool(1, 0);
+    if (!graph->pool || !graph->single) {
         return lv_fail(error, LEVER_E_MEMORY, "cannot start %u compute threads: the system refused; use fewer threads",
                        options->threads);
     }
@@ -83,7 +90,7 @@ lever_status lv_graph_open(lv_graph **out, const lv_graph_options *options, leve
         status = lv_fail(error, LEVER_E_MEMORY, "cannot make a ggml context of %zu bytes", graph->context_bytes);
         goto failed;
     }
-    status = open_pool(graph, options, error);
+    status = open_pools(graph, options, error);
     if (status != LEVER_OK) goto failed;
     lv_graph_begin(graph);
     *out = graph;
@@ -98,6 +105,7 @@ void lv_graph_close(lv_graph **out) {
     if (!out || !*out) return;
     lv_graph *graph = *out;
     if (graph->pool) ggml_threadpool_free(graph->pool);
+    if (graph->single) ggml_threadpool_free(graph->single);
     if (graph->context) ggml_free(graph->context);
     lv_free(graph->records);
     lv_free(graph->work);
@@ -155,10 +163,15 @@ void lv_graph_add_custom(lv_graph *graph, ggml_custom_op_t run, void *record) {
     lv_graph_add(graph, node, record);
 }
 
+void lv_graph_set_single(lv_graph *graph, bool single) {
+    graph->use_single = single;
+}
+
 lever_status lv_graph_run(lv_graph *graph, lever_error *error) {
     if (ggml_graph_n_nodes(graph->nodes) == 0) return LEVER_OK;
     const uint64_t begin_ns = lv_clock_now_ns(&lv_clock_real);
-    struct ggml_cplan plan = ggml_graph_plan(graph->nodes, (int)graph->threads, graph->pool);
+    struct ggml_cplan plan = ggml_graph_plan(graph->nodes, graph->use_single ? 1 : (int)graph->threads,
+                                             graph->use_single ? graph->single : graph->pool);
     if (plan.work_size > graph->work_bytes) {
         const size_t wanted = plan.work_size;
         lv_graph_begin(graph);

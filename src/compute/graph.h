@@ -45,6 +45,9 @@ void *lv_graph_record(lv_graph *graph, size_t bytes);
 /* Appends a custom operation that runs `run` on all threads. Like every node it comes after all nodes before it. */
 void lv_graph_add_custom(lv_graph *graph, ggml_custom_op_t run, void *record);
 
+/* How many of the threads compute from the next run on: 1, or all. A single one wakes nobody. */
+void lv_graph_set_single(lv_graph *graph, bool single);
+
 /* Computes what was added; nothing added is fine. Afterwards the graph is empty again. */
 lever_status lv_graph_run(lv_graph *graph, lever_error *error);
 

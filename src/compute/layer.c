@@ -289,9 +289,33 @@ static void report_progress(const lv_forward *f, uint32_t layers_done) {
                      f->pass.progress_done + (uint64_t)layers_done * f->pass.rows_count, f->pass.progress_total);
 }
 
+/* A pass that goes in turns keeps all threads busy; for the others the last pass tells. */
+static bool threads_are_chosen(const lv_forward *f) {
+    return f->options.streams && f->pass.rows_count <= f->options.batch_rows;
+}
+
+static void begin_measuring(lv_forward *f) {
+    lv_store_counters store;
+    lv_store_get_counters(f->options.store, &store);
+    f->pass_begin_ns = lv_clock_now_ns(&lv_clock_real);
+    f->pass_compute_ns = lv_graph_compute_ns(f->graph);
+    f->pass_wait_ns = store.wait_ns;
+    lv_graph_set_single(f->graph, threads_are_chosen(f) && f->threads.single);
+}
+
+static void end_measuring(lv_forward *f) {
+    lv_graph_set_single(f->graph, false);
+    if (!threads_are_chosen(f)) return;
+    lv_store_counters store;
+    lv_store_get_counters(f->options.store, &store);
+    lv_thread_choice_update(&f->threads, lv_clock_now_ns(&lv_clock_real) - f->pass_begin_ns,
+                            lv_graph_compute_ns(f->graph) - f->pass_compute_ns, store.wait_ns - f->pass_wait_ns);
+}
+
 lever_status lv_forward_layers(lv_forward *f, uint32_t layer_first, uint32_t layers_count, lever_error *error) {
     assert(layer_first + layers_count <= f->model->hparams.layers_count);
     lever_status status = LEVER_OK;
+    begin_measuring(f);
     for (uint32_t l = layer_first; l < layer_first + layers_count && status == LEVER_OK; l++) {
         status = run_stage(f, l, true, error);
         if (status == LEVER_OK) status = run_stage(f, l, false, error);
@@ -301,6 +325,7 @@ lever_status lv_forward_layers(lv_forward *f, uint32_t layer_first, uint32_t lay
         }
     }
     if (status == LEVER_OK) status = lv_forward_flush(f, error);
+    end_measuring(f);
     if (status != LEVER_OK) lv_forward_abandon(f);
     return status;
 }
