@@ -255,9 +255,10 @@ static lever_status stream_model(doctor *d, const lv_gguf *gguf, const lv_weight
     lv_store *store = NULL;
     double rate = 0;
     lever_status status = lv_store_open(&store, &options, error);
+    /* Disks are quicker for a moment than for long: a rate to plan with takes some seconds. */
     if (status == LEVER_OK) {
-        lv_store_set_head_wanted(store, false);
-        status = lv_store_measure(store, d->options->quick ? 1 : 3, &rate, error);
+        lv_store_set_head_wanted(store, true);
+        status = lv_store_measure(store, d->options->quick ? 2 : 10, &rate, error);
     }
     lv_store_close(&store);
     lv_free(pinned);
