@@ -26,6 +26,9 @@ enum {
 /* What the system's allocator and the rounding to pages add to what is booked. Measured below 4 MiB. */
 static const uint64_t slack_bytes = (uint64_t)6 << 20;
 
+/* Ends of the range are told with this much to spare: the process itself is not of the same size each time. */
+static const uint64_t spare_bytes = (uint64_t)1 << 20;
+
 /* How many rows a pass may take, and how many are computed at once: from the best to the least. */
 static const struct {
     uint32_t rows_max, batch_rows;
@@ -285,16 +288,25 @@ static lever_status refuse(const lv_plan_input *in, const lever_plan *table, con
         least, (unsigned long long)table->least_bytes, table->least_context_tokens, all);
 }
 
+static uint64_t with_spare(uint64_t bytes) {
+    return (bytes + 2 * spare_bytes - 1) / spare_bytes * spare_bytes;
+}
+
+/* The smallest budget that works. */
+static uint64_t needed_bytes(const lv_plan_input *in, const layout_choice *least) {
+    const uint64_t running = total_of(in, least);
+    const uint64_t loading = in->program_bytes + in->metadata_bytes + in->vocabulary_peak_bytes + slack_bytes;
+    return running > loading ? running : loading;
+}
+
 static void fill_ends(const lv_plan_input *in, lever_plan *table) {
     memset(table, 0, sizeof(*table));
     const layout_choice least = least_choice(in);
     table->budget_bytes = in->budget_bytes;
     table->budget_is_default = in->budget_is_default;
     table->least_context_tokens = least.context_tokens;
-    table->least_bytes = total_of(in, &least);
-    const uint64_t loading = in->program_bytes + in->metadata_bytes + in->vocabulary_peak_bytes + slack_bytes;
-    if (table->least_bytes < loading) table->least_bytes = loading;
-    table->all_bytes = all_bytes(in);
+    table->least_bytes = with_spare(needed_bytes(in, &least));
+    table->all_bytes = with_spare(all_bytes(in));
     table->layers_count = in->model->hparams.layers_count;
     table->layer_bytes = in->layout->layer_bytes;
     table->head_bytes = in->layout->head_bytes;
@@ -338,7 +350,7 @@ lever_status lv_plan_choose(const lv_plan_input *in, lv_plan_choice *choice, lev
                        "a context of %u tokens was asked for, but the model was trained for %u; give --ctx %u or less",
                        in->context_tokens, in->model->hparams.context_train, in->model->hparams.context_train);
     }
-    if (in->budget_bytes < choice->table.least_bytes) {
+    if (in->budget_bytes < needed_bytes(in, &c)) {
         finish_choice(in, &c, 0, choice);
         return refuse(in, &choice->table, "the memory budget is too small", error);
     }
