@@ -10,6 +10,7 @@
 import argparse
 import fnmatch
 import os
+import signal
 import sys
 import time
 
@@ -95,6 +96,7 @@ def main():
     writer = rows.Writer(path, rows.machine(work), rows.commit(ROOT))
     programs = os.path.abspath(options.programs) if options.programs else os.path.dirname(lever_path)
     bench = Bench(options, writer, Lever(lever_path), peer, models, programs)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does: command killed, groups removed
     try:
         for benchmark in selected:
             run_benchmark(bench, benchmark)
