@@ -112,13 +112,6 @@ static lever_status open_with_scratch(lv_checks *checks, const lv_gguf *gguf, si
     return status;
 }
 
-lever_status lv_checks_open(lv_checks *checks, const lv_gguf *gguf, bool enabled, lv_ledger *ledger,
-                            lever_error *error) {
-    *checks = (lv_checks){.gguf = gguf};
-    if (!enabled || !lv_gguf_is_packed(gguf)) return LEVER_OK;
-    return open_with_scratch(checks, gguf, 0, ledger, error);
-}
-
 void lv_checks_close(lv_checks *checks) {
     lv_area_close(&checks->scratch);
     lv_free((void *)checks->checked);
@@ -195,6 +188,25 @@ lever_status lv_checks_read(lv_checks *checks, const lv_tensor *tensor, uint64_t
         chunk = end;
     }
     return LEVER_OK;
+}
+
+/* Vectors (norms, biases) are read once, at opening, by others than the store. */
+static lever_status check_vectors(lv_checks *checks, lever_error *error) {
+    for (uint32_t i = 0; i < lv_gguf_tensors_count(checks->gguf); i++) {
+        const lv_tensor *tensor = lv_gguf_tensor(checks->gguf, i);
+        if (tensor->dims_count == 1) LV_TRY(lv_checks_read(checks, tensor, 0, tensor->rows_count, error));
+    }
+    return LEVER_OK;
+}
+
+lever_status lv_checks_open(lv_checks *checks, const lv_gguf *gguf, bool enabled, lv_ledger *ledger,
+                            lever_error *error) {
+    *checks = (lv_checks){.gguf = gguf};
+    if (!enabled || !lv_gguf_is_packed(gguf)) return LEVER_OK;
+    LV_TRY(open_with_scratch(checks, gguf, 0, ledger, error));
+    lever_status status = check_vectors(checks, error);
+    if (status != LEVER_OK) lv_checks_close(checks);
+    return status;
 }
 
 lever_status lv_checks_verify_file(const lv_gguf *gguf, lever_progress_fn progress, void *progress_user,

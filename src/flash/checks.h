@@ -22,7 +22,7 @@ typedef struct {
     lv_area scratch;       /* for chunks that are read only to be checked; the consumer's thread */
 } lv_checks;
 
-/* Reads the list and checks the header. `enabled` false: nothing will be checked. */
+/* Reads the list, checks the header and all one-dimensional tensors. `enabled` false: nothing will be checked. */
 lever_status lv_checks_open(lv_checks *checks, const lv_gguf *gguf, bool enabled, lv_ledger *ledger,
                             lever_error *error);
 void lv_checks_close(lv_checks *checks); /* a zeroed one is accepted */

@@ -11,7 +11,7 @@
 #include "support/check.h"
 
 enum { TYPE_F32 = 0, ROW_ELEMENTS = 256, ROW_BYTES = ROW_ELEMENTS * 4 };
-enum { ATTENTION_ROWS = 48, FEED_FORWARD_ROWS = 320, HEAD_ROWS = 700, TABLE_ROWS = 512, TENSORS = WORLD_ITEMS + 1 };
+enum { ATTENTION_ROWS = 48, FEED_FORWARD_ROWS = 320, HEAD_ROWS = 700, TABLE_ROWS = 512, TENSORS = WORLD_ITEMS + 2 };
 
 uint8_t world_byte(uint64_t offset) {
     return (uint8_t)((offset * 0x9e3779b97f4a7c15u) >> 53);
@@ -25,6 +25,9 @@ static void describe(uint32_t index, lv_tensor *tensor, char *name, size_t capac
     uint64_t rows = TABLE_ROWS;
     snprintf(name, capacity, "token_embd.weight");
     if (index == TENSORS - 1) {
+        rows = 1;
+        snprintf(name, capacity, "output_norm.weight");
+    } else if (index == TENSORS - 2) {
         rows = HEAD_ROWS;
         snprintf(name, capacity, "output.weight");
     } else if (index > 0) {
@@ -34,7 +37,7 @@ static void describe(uint32_t index, lv_tensor *tensor, char *name, size_t capac
     }
     *tensor = (lv_tensor){.name = name,
                           .type = TYPE_F32,
-                          .dims_count = 2,
+                          .dims_count = index == TENSORS - 1 ? 1 : 2,
                           .dims = {ROW_ELEMENTS, rows, 1, 1},
                           .row_bytes = ROW_BYTES,
                           .rows_count = rows,
@@ -70,9 +73,8 @@ static void write_gguf(const char *path) {
         describe(i, &tensor, name, sizeof name);
         put_number(descriptor, strlen(name), 8);
         put(descriptor, name, strlen(name));
-        put_number(descriptor, 2, 4);
-        put_number(descriptor, tensor.dims[0], 8);
-        put_number(descriptor, tensor.dims[1], 8);
+        put_number(descriptor, tensor.dims_count, 4);
+        for (uint32_t d = 0; d < tensor.dims_count; d++) put_number(descriptor, tensor.dims[d], 8);
         put_number(descriptor, (uint64_t)tensor.type, 4);
         put_number(descriptor, offset, 8);
         offset += tensor.bytes + 96; /* not aligned to pages, and with a gap */
@@ -134,7 +136,7 @@ static void list_items(world *w) {
                                        .layer = i / 7,
                                        .group = role < 4 ? 0 : 1};
     }
-    w->items[WORLD_ITEMS - 1] = (lv_layout_item){lv_gguf_tensor(w->gguf, TENSORS - 1), LV_LAYER_HEAD, 0};
+    w->items[WORLD_ITEMS - 1] = (lv_layout_item){lv_gguf_tensor(w->gguf, TENSORS - 2), LV_LAYER_HEAD, 0};
 }
 
 lever_status world_open(world *w, const char *path, const world_options *options, lever_error *error) {

@@ -401,6 +401,7 @@ static void damage_is_found_at_the_first_read(void **state) {
     CHECK_OK(lv_checks_verify_file(w.gguf, NULL, NULL, &error));
     for (int pass = 0; pass < 2; pass++) CHECK_OK(world_pass(&w, true, &error));
     const lv_block block = w.layout->blocks[4];
+    const uint64_t norm = lv_gguf_find(w.gguf, "output_norm.weight")->offset;
     const uint64_t row_300 = lv_gguf_find(w.gguf, "token_embd.weight")->offset + 300 * 1024;
     uint64_t begin, end, keys;
     lv_gguf_keys_range(w.gguf, &begin, &end, &keys);
@@ -433,6 +434,10 @@ static void damage_is_found_at_the_first_read(void **state) {
     CHECK_FAILS(lv_store_read_rows(w.store, table, 301, 1, row, &error), LEVER_E_FORMAT, "token_embd");
     world_close(&w);
     flip(packed_model, row_300);
+
+    flip(packed_model, norm);
+    CHECK_FAILS(world_open(&w, packed_model, &checked, &error), LEVER_E_FORMAT, "output_norm");
+    flip(packed_model, norm);
 
     flip(packed_model, end + 9); /* in the first tensor's name */
     CHECK_FAILS(world_open(&w, packed_model, &checked, &error), LEVER_E_FORMAT, "header");
