@@ -55,18 +55,16 @@ fetch_source() { # into $work/llama.cpp
         mkdir -p "$cache/deps"
         mv "$work/$package.tar.gz" "$archive"
     fi
-    # -m: some times in the archive lie in the future, and ninja would configure for ever.
+    # -m: some times in the archive lie in the future, and the build would configure for ever.
     tar -xzmf "$archive" -C "$work" --strip-components=2 "$package/vendor/llama.cpp"
     source=$work/llama.cpp
 }
 
 build() { # into $work/result
-    generator='Unix Makefiles'
-    if command -v ninja >/dev/null 2>&1; then generator=Ninja; fi
     say "Building llama.cpp's programs once (about six minutes on two processors) ..."
     {
         # shellcheck disable=SC2086 # the programs are several words
-        cmake -S "$source" -B "$work/build" -G "$generator" -DCMAKE_BUILD_TYPE=Release \
+        cmake -S "$source" -B "$work/build" -DCMAKE_BUILD_TYPE=Release \
             -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx" -DBUILD_SHARED_LIBS=OFF -DGGML_CCACHE=OFF \
             -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_BUILD_MTMD=OFF \
             -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_OPENSSL=OFF &&
