@@ -7,6 +7,7 @@
 #include "model/model.h"
 #include "support/fault.h"
 #include "support/gguf_writer.h"
+#include "support/models.h"
 
 static lever_error error;
 
@@ -462,6 +463,42 @@ static void test_every_failing_allocation(void **state) {
     gguf_writer_free(writer);
 }
 
+static void test_real_models(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        lv_arch arch;
+        uint32_t layers_count, embedding, heads_count, kv_heads_count, head_dim, feed_forward, vocabulary;
+        float rope_base;
+    } models[] = {
+        {MODEL_QWEN_1_5B, LV_ARCH_QWEN2, 28, 1536, 12, 2, 128, 8960, 151936, 1e6f},
+        {MODEL_QWEN_0_5B, LV_ARCH_QWEN2, 24, 896, 14, 2, 64, 4864, 151936, 1e6f},
+        {MODEL_SMOLLM2, LV_ARCH_LLAMA, 30, 576, 9, 3, 64, 1536, 49152, 1e5f},
+    };
+    unsigned bound = 0;
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        lv_gguf *gguf = NULL;
+        lv_model *model = NULL;
+        const char *path = model_path(models[i].name);
+        if (!path) continue;
+        CHECK_OK(lv_gguf_open(&gguf, path, &(lv_file_options){.direct = true}, &error));
+        CHECK_OK(lv_model_bind(&model, gguf, NULL, &error));
+        const lv_hparams *h = &model->hparams;
+        assert_int_equal(h->arch, models[i].arch);
+        assert_int_equal(h->layers_count, models[i].layers_count);
+        assert_int_equal(h->embedding, models[i].embedding);
+        assert_int_equal(h->heads_count, models[i].heads_count);
+        assert_int_equal(h->kv_heads_count, models[i].kv_heads_count);
+        assert_int_equal(h->head_dim, models[i].head_dim);
+        assert_int_equal(h->feed_forward, models[i].feed_forward);
+        assert_int_equal(h->vocabulary, models[i].vocabulary);
+        assert_true(h->rope.base == models[i].rope_base);
+        close_both(&gguf, &model);
+        bound++;
+    }
+    if (!bound) skip();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_binds_each_architecture),
@@ -471,6 +508,7 @@ int main(void) {
         cmocka_unit_test(test_refusals_of_other_architectures),
         cmocka_unit_test(test_harmless_keys),
         cmocka_unit_test(test_every_failing_allocation),
+        cmocka_unit_test(test_real_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
