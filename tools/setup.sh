@@ -23,7 +23,7 @@ need build-essential has make
 need cmake has cmake
 need python3 has python3
 need python3-pip python3 -m pip --version
-need ca-certificates test -d /etc/ssl/certs
+need ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
 if command -v "${CC:-cc}" >/dev/null; then
     need libcurl4-openssl-dev has_header curl/curl.h
     need libedit-dev has_header histedit.h
