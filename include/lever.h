@@ -276,7 +276,7 @@ LEVER_API lever_status lever_session_generate(lever_session *session, const leve
                                               lever_error *error);
 
 /* Ends the call that is running on the session with LEVER_E_CANCELLED, within one block's time; without one running,
- * the next call. From any thread or signal handler. */
+ * the next call. From any thread, but not from a signal handler: it takes a lock for a moment. */
 LEVER_API void lever_session_cancel(lever_session *session);
 
 /* Drops all tokens from `tokens_count` on; exact. LEVER_E_ARGUMENT when the session holds fewer. */
