@@ -67,7 +67,7 @@ static uint64_t logits_bytes(const lv_model *model) {
 }
 
 static uint64_t session_table_bytes(uint32_t context_tokens) {
-    return (uint64_t)context_tokens * sizeof(int32_t) + ((uint64_t)96 << 10);
+    return (uint64_t)context_tokens * sizeof(int32_t) + LV_PLAN_ANSWER_BYTES + 4096;
 }
 
 uint64_t lv_plan_session_bytes(const lv_model *model, uint32_t context_tokens) {

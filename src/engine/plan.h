@@ -40,6 +40,9 @@ lever_status lv_plan_choose(const lv_plan_input *input, lv_plan_choice *choice, 
 /* Marks the blocks that a choice pins: pinned[blocks_count]. Returns what they take in memory. */
 uint64_t lv_plan_pins(const lv_layout *layout, bool head_pinned, uint64_t pin_bytes, bool *pinned);
 
+/* Of a session, for the text of an answer: 16 stop texts of 4 KiB and their tables. */
+#define LV_PLAN_ANSWER_BYTES ((uint64_t)256 << 10)
+
 /* What one session takes: cache, logits, sampler, tokens. */
 uint64_t lv_plan_session_bytes(const lv_model *model, uint32_t context_tokens);
 

@@ -14,8 +14,12 @@
 
 enum { PIECE_BYTES_MAX = 1024, SCORE_ROWS_MAX = 8 };
 
+/* Set aside when a session opens, so that an answer never finds the budget spent: stop texts and what is held back. */
+static const uint64_t answer_bytes = LV_PLAN_ANSWER_BYTES;
+
 struct lever_session {
     lever_engine *engine;
+    bool answer_is_booked;
     uint32_t context_tokens;
     lv_kv kv;
     int32_t *tokens;
@@ -52,6 +56,8 @@ static lever_status open_memory(lever_session *session, lever_error *error) {
     memory = NULL;
     LV_TRY(lv_alloc_checked(&memory, engine->ledger, LV_MEM_LOGITS, h->vocabulary, sizeof(float), "logits", error));
     session->logits = memory;
+    LV_TRY(lv_ledger_reserve(engine->ledger, LV_MEM_SESSION, answer_bytes, error));
+    session->answer_is_booked = true;
     return lv_sampler_open(&session->sampler, (int32_t)h->vocabulary, engine->ledger, error);
 }
 
@@ -90,6 +96,7 @@ void lever_session_close(lever_session **out) {
     if (!out || !*out) return;
     lever_session *session = *out;
     lv_sampler_close(&session->sampler);
+    if (session->answer_is_booked) lv_ledger_release(session->engine->ledger, LV_MEM_SESSION, answer_bytes);
     lv_free(session->logits);
     lv_free(session->tokens);
     lv_kv_close(&session->kv);
@@ -487,8 +494,8 @@ lever_status lever_session_generate(lever_session *session, const lever_generate
     if (finish) *finish = g.finish;
     g.sampling = sampling_of(g.options);
     LV_TRY(lv_sampling_check(&g.sampling, error));
-    LV_TRY(lv_answer_open(&g.answer, g.options->stops, g.options->stops_count, PIECE_BYTES_MAX, session->engine->ledger,
-                          error));
+    /* Booked by the session already. */
+    LV_TRY(lv_answer_open(&g.answer, g.options->stops, g.options->stops_count, PIECE_BYTES_MAX, NULL, error));
     clear_generation_statistics(session);
     counters_snapshot before;
     take_snapshot(session->engine, &before);
