@@ -388,7 +388,7 @@ static void print_row(const problem *p, const options *o, size_t batch_count, co
 
 static void measure(const problem *p, const options *o, size_t batch_count) {
     static samples s;
-    ggml_pass plain, repacked;
+    ggml_pass plain = {0}, repacked = {0};
     ggml_pass_open(&plain, p, false, batch_count);
     if (p->repacked_buffer != NULL) ggml_pass_open(&repacked, p, true, batch_count);
 

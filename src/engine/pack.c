@@ -12,6 +12,7 @@
  * calling thread waits, tells the progress, and writes the header before and the checksums after. */
 #include "engine/pack.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -203,7 +204,8 @@ static lever_status rewrite_run(const job *j, const run *r, const workspace *spa
                                  source->offset + r->row_first * source->row_bytes,
                                  (size_t)(r->rows_count * source->row_bytes), &skip, error));
     const uint8_t *rows = space->source + skip;
-    uint64_t chunk_rows = lv_chunk_rows(out), end = r->row_first + r->rows_count;
+    const uint64_t chunk_rows = lv_chunk_rows(out), end = r->row_first + r->rows_count;
+    assert(chunk_rows > 0);
     for (uint64_t first = r->row_first; first < end; first += chunk_rows) {
         uint64_t count = end - first < chunk_rows ? end - first : chunk_rows;
         for (uint64_t row = 0; row < count; row += LV_TILE_ROWS) {

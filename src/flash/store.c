@@ -366,7 +366,7 @@ lever_status lv_store_measure(lv_store *store, uint32_t passes, double *bytes_pe
     for (uint32_t pass = 0; pass < passes; pass++) {
         for (uint32_t block = 0; block < store->layout->blocks_count; block++) {
             if (!is_streamed(store, block)) continue;
-            lv_lease lease;
+            lv_lease lease = {0};
             LV_TRY(lv_store_acquire(store, block, NULL, &lease, error));
             lv_store_release(store, &lease);
         }

@@ -354,7 +354,7 @@ int32_t lv_sampler_pick(lv_sampler *sampler, const lv_sampling *sampling, const 
     if (top_k <= 0 && top_p >= 1.0) return pick_any(&look, likeliest);
 
     const double mass = top_k > 0 ? 0 : softmax_mass(&look);
-    winner best;
+    winner best = {0};
     if (!pick_ranked(sampler, &look, top_k, top_p, mass, -NEAR, &best)) {
         (void)pick_ranked(sampler, &look, top_k, top_p, mass, -(double)INFINITY, &best);
     }

@@ -406,8 +406,8 @@ static void test_invalid_utf8(void **state) {
     lv_vocab *vocab = NULL;
     CHECK_OK(open_writer(&vocab, writer));
     static const char *const texts[] = {"\xe6\xad",
-                                        "a\xff"
-                                        "b",
+                                        ("a\xff"
+                                         "b"),
                                         "\xed\xa0\x80",
                                         "\xf4\x90\x80\x80",
                                         "\xc0\x80",

@@ -73,7 +73,7 @@ static void invert_signs(uint8_t *bytes, size_t count) {
 }
 
 static void block_to_tile(lv_kernel_type type, const uint8_t *source, size_t row, uint8_t *group) {
-    uint8_t block[LV_BLOCK_BYTES_LARGEST];
+    uint8_t block[LV_BLOCK_BYTES_LARGEST] = {0};
     memcpy(block, source, lv_kernel_traits[type].block_bytes);
     if (type == LV_Q5_0) {
         const uint32_t spread = spread_high_bits(lv_load_u32(block + 2));
@@ -226,7 +226,7 @@ void lv_row_to_float(int32_t ggml_type, lv_weight_layout layout, const void *wei
     const size_t block_bytes = lv_kernel_traits[type].block_bytes;
     const uint8_t *start = weights;
     lv_decoded_block decoded;
-    uint8_t block[LV_BLOCK_BYTES_LARGEST];
+    uint8_t block[LV_BLOCK_BYTES_LARGEST] = {0};
 
     for (size_t g = 0; g < groups_count; g++) {
         if (layout == LV_LAYOUT_ROWS) {
