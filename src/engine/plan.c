@@ -137,7 +137,8 @@ static void fill_table(const lv_plan_input *in, const layout_choice *c, lever_pl
     add_row(table, LV_MEM_SESSION, in->sessions_max * session_table_bytes(c->context_tokens));
     add_row(table, LV_MEM_WORKSPACE, forward.workspace_bytes + rows_max * sizeof(lv_row));
     add_row(table, LV_MEM_GRAPH, forward.graph_bytes);
-    add_row(table, LV_MEM_STACKS, in->lanes * (uint64_t)LV_THREAD_STACK_BYTES + in->threads * (uint64_t)STACK_TOUCHED_BYTES);
+    add_row(table, LV_MEM_STACKS,
+            in->lanes * (uint64_t)LV_THREAD_STACK_BYTES + in->threads * (uint64_t)STACK_TOUCHED_BYTES);
     add_row(table, LV_MEM_SLACK, slack_bytes);
     add_row(table, LV_MEM_RING, c->slots_count * in->layout->slot_bytes);
     if (c->head_pinned) add_row(table, LV_MEM_HEAD, head_memory_bytes(in->layout));

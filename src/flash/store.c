@@ -236,6 +236,7 @@ bool lv_store_try_acquire(lv_store *store, uint32_t block, lv_lease *lease) {
 
 /* Copies a leased block into an area of its own; without the lock. */
 static bool copy_to_area(lv_store *store, const lv_lease *lease, lv_area *area) {
+    assert(lease->data != NULL);
     size_t bytes = (size_t)store->layout->blocks[lease->block].bytes;
     lv_area_options options = {.huge_pages = store->options.huge_pages};
     if (lv_area_open(area, store->options.ledger, lv_pin_category(store->layout, lease->block), bytes, &options,
