@@ -242,6 +242,7 @@ static void *meddle(void *user) {
         lv_store_counters counters;
         lv_store_get_counters(m->w->store, &counters);
         lv_store_cancel_wait(m->w->store);
+        usleep(100); /* so that the others get the lock too */
     }
     return NULL;
 }
