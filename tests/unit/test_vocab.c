@@ -210,7 +210,7 @@ static void test_equals_libllama(void **state) {
             if (pres[p] || !names) check_equal(vocab, plain, nasty[i], strlen(nasty[i]), false);
             check_equal(vocab, plain, nasty[i], strlen(nasty[i]), true);
         }
-        char *text = long_text(100000);
+        char *text = long_text(30000);
         check_equal(vocab, plain, text, strlen(text), true);
         if (pres[p]) check_equal(vocab, plain, text, strlen(text), false);
         if (pres[p]) check_round_trip(vocab, text, strlen(text));
@@ -475,9 +475,8 @@ static void test_long_runs(void **state) {
     static const struct {
         const char *pre; /* NULL: SentencePiece */
         bool loops;      /* so that libllama's own result can be had */
-    } kinds[] = {{"qwen2", true},         {"smollm", true},   {"llama-bpe", true},
-                 {"gpt-2", true},         {"tekken", false},  {"deepseek-coder", false},
-                 {"deepseek-llm", false}, {"default", false}, {NULL, true}};
+    } kinds[] = {{"qwen2", true},   {"smollm", true},   {"llama-bpe", true},
+                 {"tekken", false}, {"default", false}, {NULL, true}};
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         gguf_writer *writer = kinds[k].pre ? bpe(kinds[k].pre) : spm();
         lv_vocab *vocab = NULL;
@@ -804,7 +803,7 @@ static void check_real(const char *name) {
     }
     static const char prompt[] = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<|endoftext|>";
     check_equal(vocab, plain, prompt, strlen(prompt), true);
-    char *text = long_text(300000);
+    char *text = long_text(100000);
     check_equal(vocab, plain, text, strlen(text), false);
     free(text);
     for (size_t r = 0; r < sizeof runs / sizeof runs[0]; r++) {
