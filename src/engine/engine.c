@@ -92,6 +92,13 @@ static uint64_t rss_now(void) {
     return memory.rss_bytes;
 }
 
+/* What the store takes beside blocks: tables of slots, pins and checksums, a chunk to check. Generous: what is missing
+ * here is missing when a session opens. */
+static uint64_t store_table_bytes(const lv_layout *layout) {
+    return ((uint64_t)1 << 20) + layout->blocks_count * (uint64_t)256 +
+           (layout->layer_bytes + layout->head_bytes) / 8192;
+}
+
 static lever_status gather_input(const lever_engine_options *options, const lv_engine_files *files,
                                  uint64_t rss_at_start, const lv_vocab *vocab, lv_plan_input *input,
                                  lever_error *error) {
@@ -103,8 +110,8 @@ static lever_status gather_input(const lever_engine_options *options, const lv_e
         .program_bytes = rss_at_start + program_growth_bytes,
         .vocabulary_bytes = vocab ? lv_ledger_used_by(files->ledger, LV_MEM_VOCABULARY) : vocabulary_bound,
         .vocabulary_peak_bytes = vocabulary_bound,
-        .metadata_bytes =
-            lv_ledger_used_by(files->ledger, LV_MEM_METADATA) + lv_weights_vector_bytes(files->model) + 4096,
+        .metadata_bytes = lv_ledger_used_by(files->ledger, LV_MEM_METADATA) + lv_weights_vector_bytes(files->model) +
+                          store_table_bytes(files->weights->layout),
         .target_ram_percent = options->target_ram_percent,
         .context_tokens = options->context_tokens,
         .sessions_max = options->sessions_max,

@@ -325,6 +325,36 @@ static void test_budget_changes(void **state) {
     lever_engine_close(&engine);
 }
 
+/* What the plan promises is there: at every budget the engine opens, and then its session. */
+static void check_every_budget(const char *path) {
+    lever_engine_options options;
+    lv_test_options(&options, path);
+    lever_plan plan;
+    lever_error error;
+    CHECK_OK(lever_engine_plan(&options, &plan, &error));
+    options.ram_unlimited = false;
+    for (uint64_t budget = plan.least_bytes + (4u << 20); budget < plan.all_bytes + (4u << 20); budget += 100000) {
+        options.ram_bytes = budget;
+        lever_engine *engine = lv_test_open(&options);
+        lever_session *session = NULL;
+        if (lever_session_open(&session, engine, NULL, &error) != LEVER_OK) {
+            fail_msg("%s with %llu bytes: %s", path, (unsigned long long)budget, error.message);
+        }
+        lever_session_close(&session);
+        lever_engine_close(&engine);
+    }
+}
+
+static void test_every_budget_has_its_session(void **state) {
+    (void)state;
+    static const char packed[] = LEVER_TINY_DIR "/session-budgets.lvr";
+    lever_error error;
+    CHECK_OK(lever_pack(model_path, packed, NULL, &error));
+    check_every_budget(model_path);
+    check_every_budget(packed);
+    remove(packed);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prefix_is_reused),
@@ -335,6 +365,7 @@ int main(void) {
         cmocka_unit_test(test_stop_text),
         cmocka_unit_test(test_sessions_share_an_engine),
         cmocka_unit_test(test_budget_changes),
+        cmocka_unit_test(test_every_budget_has_its_session),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
