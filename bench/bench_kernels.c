@@ -4,10 +4,11 @@
  *                   [--megabytes N] [--set NAME] [--cpu-time] [--json]
  *
  * One measurement is a pass over as many different matrices as do not fit into the processor's caches, so that weights
- * come from memory, as they do in a model. Four paths take turns, pass by pass: ours on packed tiles, ours in place,
- * ggml on plain rows (which includes its llamafile and tiled paths) and ggml on its repacked layout, where it has one.
- * Each includes rounding the activations. A row gives the median time of each, and the medians, over the rounds, of the
- * ratios to the faster of ggml's two. On a busy machine the ratios are to be trusted, not the times.
+ * come from memory, as they do in a model; from huge pages, for all. Four paths take turns, pass by pass: ours on
+ * packed tiles, ours in place, ggml on plain rows (which includes its llamafile and tiled paths) and ggml on its
+ * repacked layout, where it has one. Each includes rounding the activations. A row gives the median time of each, and
+ * the medians, over the rounds, of the ratios to the faster of ggml's two. On a busy machine the ratios are to be
+ * trusted, not the times.
  *
  * --cpu-time counts the seconds of the processor, not those of the clock: with one thread, it sees through other
  * programs that want the processor too.
@@ -17,11 +18,13 @@
  * Any type with any shape; without both, those of the models of the default pair that match. */
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include <ggml-alloc.h>
@@ -31,7 +34,7 @@
 
 #include "compute/kernels/kernel.h"
 
-enum { THREADS_MAX = 64, BATCH_COUNT_MAX = 32, ROUNDS_MAX = 1001 };
+enum { THREADS_MAX = 64, BATCH_COUNT_MAX = 32, ROUNDS_MAX = 1001, HUGE_PAGE = 2 << 20 };
 
 typedef enum { PACKED, IN_PLACE, GGML_PLAIN, GGML_REPACKED, PATHS_COUNT } path;
 static const char *const path_names[PATHS_COUNT] = {"packed", "in_place", "ggml_plain", "ggml_repacked"};
@@ -66,6 +69,22 @@ static _Noreturn void fail(const char *what) {
 static void *allocate(size_t bytes) {
     void *memory = NULL;
     if (posix_memalign(&memory, 4096, bytes) != 0) fail("out of memory");
+    memset(memory, 0, bytes);
+    return memory;
+}
+
+/* Memory for weights: in huge pages, as lever keeps them, so that a pass is not spent on looking up addresses. */
+static void want_huge_pages(void *memory, size_t bytes) {
+    const uintptr_t begin = ((uintptr_t)memory + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
+    const uintptr_t end = ((uintptr_t)memory + bytes) & ~(uintptr_t)(HUGE_PAGE - 1);
+    if (end > begin)
+        (void)madvise((void *)begin, end - begin, MADV_HUGEPAGE); /* else with small ones: all paths alike */
+}
+
+static void *allocate_weights(size_t bytes) {
+    void *memory = NULL;
+    if (posix_memalign(&memory, HUGE_PAGE, bytes) != 0) fail("out of memory");
+    want_huge_pages(memory, bytes);
     memset(memory, 0, bytes);
     return memory;
 }
@@ -146,6 +165,7 @@ static void make_ggml_weights(problem *p) {
     const size_t padded = (p->matrix_bytes + 255) / 256 * 256;
     p->repacked_buffer = ggml_backend_buft_alloc_buffer(type, p->matrices_count * padded + 256);
     uint8_t *base = ggml_backend_buffer_get_base(p->repacked_buffer);
+    want_huge_pages(base, ggml_backend_buffer_get_size(p->repacked_buffer));
     for (size_t m = 0; m < p->matrices_count; m++) {
         struct ggml_tensor *matrix = new_matrix(p);
         if (ggml_backend_tensor_alloc(p->repacked_buffer, matrix, base + m * padded) != 0 || matrix->extra == NULL) {
@@ -163,8 +183,8 @@ static void problem_open(problem *p, shape s, const options *o) {
     p->matrices_count = (o->megabytes << 20) / p->matrix_bytes + 1;
     for (size_t i = 0; i < o->batches_count; i++)
         p->batch_max = o->batches[i] > p->batch_max ? o->batches[i] : p->batch_max;
-    p->rows = allocate(p->matrices_count * p->matrix_bytes);
-    p->tiles = allocate(p->matrices_count * p->matrix_bytes);
+    p->rows = allocate_weights(p->matrices_count * p->matrix_bytes);
+    p->tiles = allocate_weights(p->matrices_count * p->matrix_bytes);
     p->activations = allocate(p->batch_max * s.row_elements * sizeof(float));
     for (size_t i = 0; i < p->batch_max * s.row_elements; i++) p->activations[i] = random_float();
     p->out = allocate(p->batch_max * s.rows_count * sizeof(float));
@@ -204,12 +224,12 @@ typedef struct {
     atomic_size_t arrived, round_next, tile_next;
 } our_pass;
 
-/* Threads wait busily, as ggml's do between its operations. Who comes last resets the counters. */
+/* Threads wait busily, as ggml's do between its operations, but not for ever: the other may have been put aside. */
 static void meet(our_pass *pass, size_t *meetings) {
     const size_t all = ++*meetings * pass->problem->threads_count;
     if (atomic_fetch_add(&pass->arrived, 1) + 1 == all) return;
-    while (atomic_load_explicit(&pass->arrived, memory_order_acquire) < all) {
-    }
+    for (size_t turns = 0; atomic_load_explicit(&pass->arrived, memory_order_acquire) < all; turns++)
+        if (turns > 100000) sched_yield();
 }
 
 static void *our_thread(void *argument) {

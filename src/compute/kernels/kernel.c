@@ -17,7 +17,7 @@
 enum {
     CHUNK_ELEMENTS = 512,
     PANEL_COLUMNS = 128, /* more columns than that walk over the tile again */
-    NEAR_COLUMNS = 7,    /* from here on the next chunk is fetched into the nearest cache */
+    AHEAD_BYTES = 8192,  /* from what is used to what is prefetched: half and twice as much were slower */
     CHUNK_BYTES_MAX = CHUNK_ELEMENTS / 32 * LV_Q8_0_BYTES * 16,
     SUMS_BYTES = PANEL_COLUMNS * 16 * 4,
 };
@@ -129,10 +129,10 @@ static void sum_tile(const walk *w, const uint8_t *tile, size_t rows_count, size
         const size_t bytes = count * w->block_bytes * LV_TILE_ROWS;
         const uint8_t *chunk = tile + g * w->block_bytes * LV_TILE_ROWS;
 
-        /* What will be needed next: the rows of the next tile, or the next chunk of the tile. */
-        const uint8_t *next = chunk + (in_place ? w->row_bytes * LV_TILE_ROWS : bytes);
+        /* As much as is used now: of the next tile's rows, or of what follows a little later in the tile. */
+        const uint8_t *next = chunk + (in_place ? w->row_bytes * LV_TILE_ROWS : AHEAD_BYTES);
         const size_t left = next < w->weights_end ? (size_t)(w->weights_end - next) : 0;
-        const lv_ahead ahead = {next, left < bytes ? left : bytes, !in_place && columns_count >= NEAR_COLUMNS};
+        const lv_ahead ahead = {next, left < bytes ? left : bytes};
 
         if (in_place) {
             w->kernels->interleave[w->type](tile + g * w->block_bytes, w->row_bytes, rows_count, count, w->chunk);

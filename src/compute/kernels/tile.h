@@ -91,11 +91,10 @@ static inline size_t lv_sums_32_place(size_t j) {
 
 /* --- An instruction set ------------------------------------------------------------------------------------------ */
 
-/* Memory that will be needed soon: into the nearest cache, or into the next. Nothing where count is 0. */
+/* Memory that will be needed soon; none where count is 0. */
 typedef struct {
     const uint8_t *bytes;
     size_t count;
-    bool near;
 } lv_ahead;
 
 /* Adds to sums[c * 16 + r] the products of row r of the tile with activation row c, for groups_count groups of `tile`

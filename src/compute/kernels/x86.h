@@ -22,13 +22,10 @@ LV_INLINE void lv_forget_loads(void) {
     __asm__ volatile("" ::: "memory");
 }
 
-/* Prefetches a part of what is to be prefetched with each group, and moves on. */
+/* Prefetches a part of what is to be prefetched with each group, into the second-level cache, and moves on. */
 LV_INLINE void lv_prefetch(lv_ahead *ahead, size_t parts) {
     const size_t count = ahead->count / parts;
-    if (ahead->near)
-        for (size_t i = 0; i < count; i += 64) _mm_prefetch((const char *)ahead->bytes + i, _MM_HINT_T0);
-    else
-        for (size_t i = 0; i < count; i += 64) _mm_prefetch((const char *)ahead->bytes + i, _MM_HINT_T1);
+    for (size_t i = 0; i < count; i += 64) _mm_prefetch((const char *)ahead->bytes + i, _MM_HINT_T1);
     ahead->bytes += count;
 }
 
