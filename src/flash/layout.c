@@ -220,7 +220,7 @@ uint64_t lv_pin_spread(const lv_layout *layout, uint64_t target_bytes, bool *pin
             passed += bytes;
             uint64_t even =
                 passed == candidates ? rest : (uint64_t)((double)rest * ((double)passed / (double)candidates));
-            if (added + bytes > rest || (rest < candidates && added + bytes > even)) continue;
+            if (rest < candidates && added + bytes > even) continue;
             pinned[i] = true;
             added += bytes;
         }

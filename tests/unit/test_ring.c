@@ -118,6 +118,39 @@ static void leasing_more_than_there_is_is_told(void **state) {
     lv_ring_close(&ring);
 }
 
+/* With few streamed blocks the ring holds one of them twice: the older entry is the one to take. */
+static void the_nearer_of_two_is_taken(void **state) {
+    (void)state;
+    lv_ring ring = open_ring(2);
+    for (uint32_t b = 0; b < HEAD_FIRST; b++) ring.resident[b] = b != 4;
+    uint32_t taken[SLOTS_MAX], slots[SLOTS_MAX + 1], slot = 0;
+    assert_int_equal(take_all(&ring, taken, slots), 2);
+    for (uint32_t i = 0; i < 2; i++) lv_ring_finish(&ring, slots[i], 0, LEVER_OK, NULL);
+    for (uint32_t pass = 0; pass < 5; pass++) {
+        assert_int_equal(lv_ring_want(&ring, 4, &slot), LV_WANT_LEASED);
+        assert_int_equal(ring.slots[1 - slot].state, LV_SLOT_READY);
+        assert_true(ring.slots[slot].sequence < ring.slots[1 - slot].sequence);
+        lv_ring_release(&ring, slot);
+        assert_int_equal(take_all(&ring, taken, slots), 1);
+        lv_ring_finish(&ring, slots[0], 0, LEVER_OK, NULL);
+    }
+    lv_ring_close(&ring);
+}
+
+/* A head that is asked for without being wanted is read to its end, once. */
+static void an_unwanted_head_is_read_once(void **state) {
+    (void)state;
+    lv_ring ring = open_ring(4);
+    for (uint32_t b = 0; b < HEAD_FIRST; b++) ring.resident[b] = true;
+    uint32_t taken[SLOTS_MAX], slots[SLOTS_MAX + 1], slot = 0;
+    assert_int_equal(take_all(&ring, taken, slots), 0);
+    assert_int_equal(lv_ring_want(&ring, HEAD_FIRST, &slot), LV_WANT_PENDING);
+    assert_int_equal(take_all(&ring, taken, slots), 2);
+    assert_int_equal(taken[0], HEAD_FIRST);
+    assert_int_equal(taken[1], HEAD_FIRST + 1);
+    lv_ring_close(&ring);
+}
+
 /* In the order of use every streamed block is taken once a pass. */
 static void nothing_is_read_twice_in_order(void **state) {
     (void)state;
@@ -213,6 +246,8 @@ int main(void) {
         cmocka_unit_test(a_jump_empties_the_ring_but_not_the_leases),
         cmocka_unit_test(a_failure_is_told_once_and_read_anew),
         cmocka_unit_test(leasing_more_than_there_is_is_told),
+        cmocka_unit_test(the_nearer_of_two_is_taken),
+        cmocka_unit_test(an_unwanted_head_is_read_once),
         cmocka_unit_test(nothing_is_read_twice_in_order),
         cmocka_unit_test(any_order_works),
     };
