@@ -17,9 +17,8 @@
 
 #define LV_BLOCK_BYTES_MAX ((uint64_t)32 << 20)
 #define LV_BLOCK_BYTES_MIN ((uint64_t)64 << 10)
-#define LV_BLOCK_BYTES_DEFAULT \
-    ((uint64_t)8 << 20)          /* 16 MiB read a few percent faster and double the ring: docs/SPEED.md */
-#define LV_LAYER_HEAD UINT32_MAX /* lv_block.layer of the head's blocks */
+#define LV_BLOCK_BYTES_DEFAULT ((uint64_t)8 << 20) /* 16 MiB: a few percent faster, twice the ring (docs/SPEED.md) */
+#define LV_LAYER_HEAD UINT32_MAX                   /* lv_block.layer of the head's blocks */
 
 /* A chunk holds as many rows, a multiple of 16, as fit these bytes, and at least 16. Part of the format of packed
  * files: another number is another LV_PACK_VERSION. */

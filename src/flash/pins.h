@@ -43,7 +43,7 @@ void lv_pins_close(lv_pins *pins); /* gives all areas back; a zeroed one is acce
 lv_category lv_pin_category(const lv_layout *layout, uint32_t block);
 
 /* Says whether the block is to be pinned. Where that sets memory free, *freed is the area, which the caller closes once
- * the mutex is released; else it is left alone. */
+ * the mutex is released; else it is left alone. It may be NULL when `pinned` is true. */
 void lv_pins_set(lv_pins *pins, uint32_t block, bool pinned, lv_area *freed);
 
 /* Filling: begin is true when the block is wanted and nobody else fills it. publish hands over the filled area; where

@@ -168,7 +168,9 @@ lever_status world_open(world *w, const char *path, const world_options *options
                                           .transform_user = w,
                                           .clock = options->clock != NULL ? options->clock : &lv_clock_real,
                                           .log = options->log,
-                                          .ledger = options->ledger};
+                                          .ledger = options->ledger,
+                                          .progress = options->progress,
+                                          .progress_user = options->progress_user};
         status = lv_store_open(&w->store, &store_options, error);
     }
     if (status != LEVER_OK) world_close(w);

@@ -30,6 +30,8 @@ typedef struct {
     bool verify;
     lv_ledger *ledger;
     const lv_clock *clock; /* NULL: the real one */
+    lever_progress_fn progress;
+    void *progress_user;
     const lv_log *log;
 } world_options;
 

@@ -88,6 +88,34 @@ static void passes_show_the_file(void **state) {
     }
 }
 
+typedef struct {
+    pthread_t thread;
+    uint64_t done, total;
+} progress;
+
+static void on_progress(void *user, lever_stage stage, uint64_t done, uint64_t total) {
+    progress *p = user;
+    assert_int_equal(stage, LEVER_STAGE_OPEN);
+    assert_true(pthread_equal(pthread_self(), p->thread));
+    assert_true(done >= p->done && done <= total);
+    p->done = done;
+    p->total = total;
+}
+
+static void opening_tells_its_progress(void **state) {
+    (void)state;
+    world w;
+    lever_error error;
+    progress told = {.thread = pthread_self()};
+    world_options options = {.slots = 2, .lanes = 1, .pinned = 2, .progress = on_progress, .progress_user = &told};
+    CHECK_OK(world_open(&w, model, &options, &error));
+    uint64_t bytes = 0;
+    for (uint32_t b = 0; b < w.layout->blocks_count; b += 2) bytes += w.layout->blocks[b].bytes;
+    assert_int_equal(told.done, bytes);
+    assert_int_equal(told.total, bytes);
+    world_close(&w);
+}
+
 static void the_head_follows_the_layers_when_wanted(void **state) {
     (void)state;
     world w;
@@ -457,6 +485,7 @@ static int write_models(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(passes_show_the_file),
+        cmocka_unit_test(opening_tells_its_progress),
         cmocka_unit_test(the_head_follows_the_layers_when_wanted),
         cmocka_unit_test(any_order_shows_the_file),
         cmocka_unit_test(pinning_follows_what_is_said),
