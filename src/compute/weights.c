@@ -34,10 +34,27 @@ static void fill_items(lv_weights *weights) {
     head->layer = LV_LAYER_HEAD;
 }
 
+/* A packed file says itself which matrices lie in tiles; kernels read them unasked, so the claim is checked here. */
+static lever_status check_layouts(const lv_gguf *gguf, lever_error *error) {
+    for (uint32_t i = 0; i < lv_gguf_tensors_count(gguf); i++) {
+        const lv_tensor *tensor = lv_gguf_tensor(gguf, i);
+        if (tensor->layout != LV_LAYOUT_TILES) continue;
+        if (lv_kernel_supports(tensor->type, tensor->dims[0]) && tensor->rows_count % LV_TILE_ROWS == 0) continue;
+        char name[32];
+        return lv_fail(
+            error, LEVER_E_FORMAT,
+            "%s: tensor %s is said to lie in tiles, but type %s with %llu rows of %llu elements cannot; the file is "
+            "damaged: pack it anew",
+            lv_gguf_path(gguf), tensor->name, lv_gguf_tensor_type_name(tensor->type, name, sizeof(name)),
+            (unsigned long long)tensor->rows_count, (unsigned long long)tensor->dims[0]);
+    }
+    return LEVER_OK;
+}
+
 lever_status lv_weights_open(lv_weights **out, const lv_gguf *gguf, const lv_model *model, uint64_t block_bytes_max,
                              lv_ledger *ledger, lever_error *error) {
-    (void)gguf;
     *out = NULL;
+    LV_TRY(check_layouts(gguf, error));
     void *memory = NULL;
     LV_TRY(lv_alloc_checked(&memory, ledger, LV_MEM_METADATA, 1, sizeof(lv_weights), "the weight tables", error));
     lv_weights *weights = memory;

@@ -355,6 +355,38 @@ static void test_every_budget_has_its_session(void **state) {
     remove(packed);
 }
 
+/* A packed file that claims tiles for types without a kernel is refused, naming the tensor: never read as what it is
+ * not. */
+static void test_false_tiles(void **state) {
+    (void)state;
+    static const char packed[] = LEVER_TINY_DIR "/session-false-tiles.lvr", key[] = "lever.pack.layouts";
+    enum { HEADER_BYTES = 1 << 16, ARRAY_HEADING = 4 + 4 + 8 };
+    lever_error error;
+    CHECK_OK(lever_pack(LEVER_TINY_DIR "/llama-foreign-types.gguf", packed, NULL, &error));
+    uint8_t *header = calloc(1, HEADER_BYTES);
+    assert_non_null(header);
+    FILE *file = fopen(packed, "r+b");
+    assert_non_null(file);
+    const size_t bytes = fread(header, 1, HEADER_BYTES, file);
+    const uint8_t *found = memmem(header, bytes, key, sizeof(key) - 1);
+    assert_non_null(found);
+    uint8_t *heading = header + (found - header) + sizeof(key) - 1;
+    uint64_t count;
+    memcpy(&count, heading + 8, sizeof(count));
+    assert_true(count > 0 && count < 1000);
+    memset(heading + ARRAY_HEADING, 1, (size_t)count);
+    assert_int_equal(fseek(file, 0, SEEK_SET), 0);
+    assert_int_equal(fwrite(header, 1, bytes, file), bytes);
+    fclose(file);
+    free(header);
+    lever_engine_options options;
+    lv_test_options(&options, packed);
+    lever_engine *engine = NULL;
+    CHECK_FAILS(lever_engine_open(&engine, &options, &error), LEVER_E_FORMAT, "tiles");
+    assert_null(engine);
+    remove(packed);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prefix_is_reused),
@@ -366,6 +398,7 @@ int main(void) {
         cmocka_unit_test(test_sessions_share_an_engine),
         cmocka_unit_test(test_budget_changes),
         cmocka_unit_test(test_every_budget_has_its_session),
+        cmocka_unit_test(test_false_tiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
