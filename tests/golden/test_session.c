@@ -382,7 +382,7 @@ static void test_false_tiles(void **state) {
     lever_engine_options options;
     lv_test_options(&options, packed);
     lever_engine *engine = NULL;
-    CHECK_FAILS(lever_engine_open(&engine, &options, &error), LEVER_E_FORMAT, "tiles");
+    CHECK_FAILS(lever_engine_open(&engine, &options, &error), LEVER_E_FORMAT, "is said to lie in tiles");
     assert_null(engine);
     remove(packed);
 }
