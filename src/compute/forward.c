@@ -118,19 +118,18 @@ static void carve_workspace(lv_forward *f, const workspace_sizes *s) {
 }
 
 /* Checks each type that ggml computes, with the longest rows it has in this model. */
+static void measure_stable_batch(lv_forward *f, const lv_tensor *tensor) {
+    uint8_t *known = &f->stable_batches[tensor->type];
+    /* One measurement a type: the smallest of its row lengths' results would be the same in all cases seen. */
+    if (*known != 0 || lv_kernel_supports(tensor->type, tensor->dims[0])) return;
+    *known = lv_linear_stable_batch(f->graph, (enum ggml_type)tensor->type, (size_t)tensor->dims[0], f->options.ledger);
+}
+
 static void measure_stable_batches(lv_forward *f) {
     const lv_weights *weights = f->options.weights;
     memset(f->stable_batches, 0, sizeof(f->stable_batches));
-    for (uint32_t i = 0; i < weights->items_count; i++) {
-        const lv_tensor *tensor = weights->items[i].tensor;
-        uint8_t *known = &f->stable_batches[tensor->type];
-        if (lv_kernel_supports(tensor->type, tensor->dims[0])) continue;
-        /* One measurement a type: the smallest of its row lengths' results would be the same in all cases seen. */
-        if (*known == 0) {
-            *known = lv_linear_stable_batch(f->graph, (enum ggml_type)tensor->type, (size_t)tensor->dims[0],
-                                            f->options.ledger);
-        }
-    }
+    for (uint32_t i = 0; i < weights->items_count; i++) measure_stable_batch(f, weights->items[i].tensor);
+    if (f->options.draft_head) measure_stable_batch(f, lv_draft_head_tensor(f->options.draft_head));
 }
 
 lever_status lv_forward_open(lv_forward **out, const lv_forward_options *options, lever_error *error) {
@@ -178,6 +177,10 @@ void lv_forward_close(lv_forward **out) {
     lv_area_close(&f->workspace);
     lv_free(f);
     *out = NULL;
+}
+
+void lv_forward_set_threads(lv_forward *f, lv_compute_threads threads) {
+    f->compute_threads = threads;
 }
 
 /* --- Leases and runs --------------------------------------------------------------------------------------------- */
@@ -280,26 +283,56 @@ const float *lv_forward_hidden(const lv_forward *f, size_t row) {
 
 /* --- The head ---------------------------------------------------------------------------------------------------- */
 
+uint32_t lv_forward_logits_count(const lv_forward *f) {
+    return f->options.draft_head ? lv_draft_head_rows_count(f->options.draft_head) : f->model->hparams.vocabulary;
+}
+
+/* The draft's rows are here, in one piece: no block is waited for. */
+static void add_draft_head(lv_forward *f, size_t rows_count, float *out) {
+    const lv_tensor *tensor = lv_draft_head_tensor(f->options.draft_head);
+    const lv_activations activations =
+        lv_forward_add_rounding(f, f->normed, f->model->hparams.embedding, rows_count, lv_linear_formats(tensor));
+    assert(!lv_graph_is_full(f->graph, lv_linear_nodes(tensor, rows_count, f->stable_batches)));
+    const lv_linear_part part = {
+        .tensor = tensor,
+        .layout = tensor->layout,
+        .data = lv_draft_head_data(f->options.draft_head),
+        .rows_count = (size_t)tensor->rows_count,
+        .out = out,
+        .out_stride = lv_forward_logits_count(f),
+    };
+    lv_linear_add_products(&f->linear, &activations, &part, 1);
+}
+
+static lever_status add_head(lv_forward *f, size_t rows_count, float *out, lever_error *error) {
+    const lv_forward_linear head = {
+        .item = lv_weights_head_item(f->options.weights), .out = out, .out_stride = lv_forward_logits_count(f)};
+    return lv_forward_add_linear(f, f->normed, f->model->hparams.embedding, rows_count, &head, 1, error);
+}
+
 static lever_status head_turn(lv_forward *f, const uint32_t *rows, size_t rows_count, float *out, lever_error *error) {
-    const lv_weights *weights = f->options.weights;
     const size_t width = f->model->hparams.embedding;
     for (size_t i = 0; i < rows_count; i++) {
         memcpy(f->mixed + i * width, lv_forward_hidden(f, rows[i]), width * sizeof(float));
     }
-    lv_forward_add_norm(f, f->mixed, f->normed, weights->output_norm, width, rows_count);
-    const lv_forward_linear head = {
-        .item = lv_weights_head_item(weights), .out = out, .out_stride = f->model->hparams.vocabulary};
-    LV_TRY(lv_forward_add_linear(f, f->normed, width, rows_count, &head, 1, error));
+    lv_forward_add_norm(f, f->mixed, f->normed, f->options.weights->output_norm, width, rows_count);
+    if (f->options.draft_head) {
+        add_draft_head(f, rows_count, out);
+    } else {
+        LV_TRY(add_head(f, rows_count, out, error));
+    }
     return lv_forward_flush(f, error);
 }
 
 lever_status lv_forward_logits(lv_forward *f, const uint32_t *rows, size_t rows_count, float *out, lever_error *error) {
     const uint64_t begin_ns = lv_clock_now_ns(&lv_clock_real);
+    const size_t logits_count = lv_forward_logits_count(f);
     lever_status status = LEVER_OK;
+    lv_graph_set_single(f->graph, f->compute_threads == LV_COMPUTE_ONE);
     for (size_t first = 0; first < rows_count && status == LEVER_OK; first += f->options.logits_rows) {
         const size_t left = rows_count - first;
         const size_t count = left < f->options.logits_rows ? left : f->options.logits_rows;
-        status = head_turn(f, rows + first, count, out + first * f->model->hparams.vocabulary, error);
+        status = head_turn(f, rows + first, count, out + first * logits_count, error);
     }
     if (status != LEVER_OK) lv_forward_abandon(f);
     f->counters.head_ns += lv_clock_now_ns(&lv_clock_real) - begin_ns;

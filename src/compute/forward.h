@@ -11,6 +11,7 @@
 #define LV_COMPUTE_FORWARD_H
 
 #include "compute/attention.h"
+#include "compute/draft_head.h"
 #include "compute/kernels/kernel.h"
 #include "compute/weights.h"
 #include "flash/store.h"
@@ -23,12 +24,13 @@ typedef struct {
     const lv_kernels *kernels;
     const lv_attention_isa *attention;
     uint32_t threads;
-    bool streams;                 /* some blocks are not pinned: threads then sleep while waiting for flash */
-    uint32_t rows_max;            /* rows of one pass */
-    uint32_t batch_rows;          /* rows computed at once, at most rows_max; more rows go in turns, layer by layer */
-    uint32_t logits_rows;         /* rows that the head takes at once */
-    uint32_t leases_max;          /* streamed blocks held at once before computing; at least 1 */
-    void (*on_block)(void *user); /* called between blocks, no lease held; may be NULL */
+    bool streams;         /* some blocks are not pinned: threads then sleep while waiting for flash */
+    uint32_t rows_max;    /* rows of one pass */
+    uint32_t batch_rows;  /* rows computed at once, at most rows_max; more rows go in turns, layer by layer */
+    uint32_t logits_rows; /* rows that the head takes at once */
+    uint32_t leases_max;  /* streamed blocks held at once before computing; at least 1 */
+    const lv_draft_head *draft_head; /* logits of these rows only, instead of the model's head; may be NULL */
+    void (*on_block)(void *user);    /* called between blocks, no lease held; may be NULL */
     void *user;
     lv_ledger *ledger;
 } lv_forward_options;
@@ -60,6 +62,11 @@ typedef struct {
     uint64_t progress_done, progress_total; /* rows times layers before this pass, and in all */
 } lv_pass;
 
+/* Who computes from the next call on. AUTO, at first: what is fastest for this pass (thread_choice.h); the head then
+ * takes all threads. */
+typedef enum { LV_COMPUTE_AUTO = 0, LV_COMPUTE_ONE = 1, LV_COMPUTE_ALL = 2 } lv_compute_threads;
+void lv_forward_set_threads(lv_forward *forward, lv_compute_threads threads);
+
 /* Looks up embeddings, then runs the layers [layer_first, layer_first + layers_count) of the pass begun. */
 lever_status lv_forward_begin(lv_forward *forward, const lv_pass *pass, lever_error *error);
 lever_status lv_forward_layers(lv_forward *forward, uint32_t layer_first, uint32_t layers_count, lever_error *error);
@@ -67,9 +74,12 @@ lever_status lv_forward_layers(lv_forward *forward, uint32_t layer_first, uint32
 /* The residual stream of row `row` of the pass, as it stands. Borrowed until the next pass. */
 const float *lv_forward_hidden(const lv_forward *forward, size_t row);
 
-/* Logits of some rows after the last layer: out[i * vocabulary] for rows[i]; any count. */
+/* Logits of some rows after the last layer: out[i * lv_forward_logits_count()] for rows[i]; any count. */
 lever_status lv_forward_logits(lv_forward *forward, const uint32_t *rows, size_t rows_count, float *out,
                                lever_error *error);
+
+/* Logits of one row: the vocabulary, or the rows of the draft head. */
+uint32_t lv_forward_logits_count(const lv_forward *forward);
 
 typedef struct {
     uint64_t compute_ns, head_ns, passes, layer_rows;

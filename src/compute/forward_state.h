@@ -28,7 +28,8 @@ struct lv_forward {
     lv_path *paths;              /* rows_max */
     uint8_t *embedding_row;      /* a tile of rows of the embedding table, as it lies on flash */
 
-    lv_thread_choice threads;
+    lv_compute_threads compute_threads;
+    lv_thread_choice threads;                              /* while compute_threads is AUTO */
     uint64_t pass_begin_ns, pass_compute_ns, pass_wait_ns; /* clock and counters when the layers began */
 
     lv_pass pass;
@@ -61,6 +62,10 @@ typedef struct {
     float *out;
     size_t out_stride;
 } lv_forward_linear;
+
+/* Appends the rounding of `rows_count` rows of `in` to `formats` (lv_linear_formats), and returns the rows. */
+lv_activations lv_forward_add_rounding(lv_forward *forward, const float *in, size_t width, size_t rows_count,
+                                       unsigned formats);
 
 /* Appends the products of some matrices with the same `rows_count` rows of `in`. May flush in between, whenever a block
  * is not there yet. */

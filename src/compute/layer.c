@@ -176,19 +176,25 @@ static lever_status add_segments(lv_forward *f, pending_products *pending, const
     return LEVER_OK;
 }
 
+lv_activations lv_forward_add_rounding(lv_forward *f, const float *in, size_t width, size_t rows_count,
+                                       unsigned formats) {
+    const lv_activations activations = {
+        .floats = in,
+        .elements = width,
+        .rows_count = rows_count,
+        .rounded = {f->rounded[0], f->rounded[1]},
+    };
+    lv_linear_add_rounding(&f->linear, &activations, formats);
+    return activations;
+}
+
 lever_status lv_forward_add_linear(lv_forward *f, const float *in, size_t width, size_t rows_count,
                                    const lv_forward_linear *matrices, size_t matrices_count, lever_error *error) {
-    pending_products pending = {
-        .activations = {.floats = in,
-                        .elements = width,
-                        .rows_count = rows_count,
-                        .rounded = {f->rounded[0], f->rounded[1]}},
-    };
     unsigned formats = 0;
     for (size_t i = 0; i < matrices_count; i++) {
         formats |= lv_linear_formats(f->options.weights->items[matrices[i].item].tensor);
     }
-    lv_linear_add_rounding(&f->linear, &pending.activations, formats);
+    pending_products pending = {.activations = lv_forward_add_rounding(f, in, width, rows_count, formats)};
     for (size_t i = 0; i < matrices_count; i++) LV_TRY(add_segments(f, &pending, &matrices[i], error));
     add_pending(f, &pending);
     return LEVER_OK;
@@ -291,7 +297,7 @@ static void report_progress(const lv_forward *f, uint32_t layers_done) {
 
 /* A pass that goes in turns keeps all threads busy; for the others the last pass tells. */
 static bool threads_are_chosen(const lv_forward *f) {
-    return f->options.streams && f->pass.rows_count <= f->options.batch_rows;
+    return f->compute_threads == LV_COMPUTE_AUTO && f->options.streams && f->pass.rows_count <= f->options.batch_rows;
 }
 
 static void begin_measuring(lv_forward *f) {
@@ -300,11 +306,10 @@ static void begin_measuring(lv_forward *f) {
     f->pass_begin_ns = lv_clock_now_ns(&lv_clock_real);
     f->pass_compute_ns = lv_graph_compute_ns(f->graph);
     f->pass_wait_ns = store.wait_ns;
-    lv_graph_set_single(f->graph, threads_are_chosen(f) && f->threads.single);
+    lv_graph_set_single(f->graph, threads_are_chosen(f) ? f->threads.single : f->compute_threads == LV_COMPUTE_ONE);
 }
 
 static void end_measuring(lv_forward *f) {
-    lv_graph_set_single(f->graph, false);
     if (!threads_are_chosen(f)) return;
     lv_store_counters store;
     lv_store_get_counters(f->options.store, &store);
