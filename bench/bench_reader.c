@@ -79,7 +79,7 @@ static lever_status measure(const options *o, const lv_gguf *gguf, const lv_mode
     lv_weights *weights = NULL;
     lv_store *store = NULL;
     bool *pinned = NULL;
-    lever_status status = lv_weights_open(&weights, gguf, model, o->blocks_mib[b] << 20, NULL, error);
+    lever_status status = lv_weights_open(&weights, gguf, model, o->blocks_mib[b] << 20, true, NULL, error);
     if (status != LEVER_OK) goto done;
     pinned = calloc(weights->layout->blocks_count, sizeof *pinned);
     if (pinned == NULL) abort();

@@ -133,6 +133,7 @@ static void measure_stable_batches(lv_forward *f) {
 }
 
 lever_status lv_forward_open(lv_forward **out, const lv_forward_options *options, lever_error *error) {
+    assert(options->draft_head || options->weights->has_head);
     *out = NULL;
     void *memory = NULL;
     LV_TRY(

@@ -29,7 +29,8 @@ static void fill_items(lv_weights *weights) {
             item->group = role <= LV_ROLE_OUTPUT ? LV_GROUP_ATTENTION : LV_GROUP_FEED_FORWARD;
         }
     }
-    lv_layout_item *head = &weights->items[weights->items_count - 1];
+    if (!weights->has_head) return;
+    lv_layout_item *head = &weights->items[lv_weights_head_item(weights)];
     head->tensor = model->output;
     head->layer = LV_LAYER_HEAD;
 }
@@ -52,14 +53,15 @@ static lever_status check_layouts(const lv_gguf *gguf, lever_error *error) {
 }
 
 lever_status lv_weights_open(lv_weights **out, const lv_gguf *gguf, const lv_model *model, uint64_t block_bytes_max,
-                             lv_ledger *ledger, lever_error *error) {
+                             bool with_head, lv_ledger *ledger, lever_error *error) {
     *out = NULL;
     LV_TRY(check_layouts(gguf, error));
     void *memory = NULL;
     LV_TRY(lv_alloc_checked(&memory, ledger, LV_MEM_METADATA, 1, sizeof(lv_weights), "the weight tables", error));
     lv_weights *weights = memory;
     weights->model = model;
-    weights->items_count = model->hparams.layers_count * LV_ROLES_COUNT + 1;
+    weights->has_head = with_head;
+    weights->items_count = model->hparams.layers_count * LV_ROLES_COUNT + (with_head ? 1 : 0);
     memory = NULL;
     lever_status status = lv_alloc_checked(&memory, ledger, LV_MEM_METADATA, weights->items_count,
                                            sizeof(lv_layout_item), "the list of matrices", error);

@@ -5,6 +5,8 @@
 #ifndef LV_COMPUTE_WEIGHTS_H
 #define LV_COMPUTE_WEIGHTS_H
 
+#include <assert.h>
+
 #include "flash/layout.h"
 #include "model/model.h"
 
@@ -31,16 +33,18 @@ typedef struct {
 typedef struct lv_weights {
     const lv_model *model;
     lv_layout *layout;
-    lv_layout_item *items; /* layers_count * LV_ROLES_COUNT, then the head */
+    lv_layout_item *items; /* layers_count * LV_ROLES_COUNT, then the head if there is one */
     uint32_t items_count;
+    bool has_head;
     lv_layer_vectors *layers;
     const float *output_norm, *rope_factors; /* rope_factors may be NULL */
     float *vectors;                          /* what the pointers above point into */
 } lv_weights;
 
-/* Builds the list and the block table. No weight is read. */
+/* Builds the list and the block table. No weight is read. Without `with_head` the model's output matrix has no blocks:
+ * for a draft model, which keeps some of its rows elsewhere (draft_head.h). */
 lever_status lv_weights_open(lv_weights **weights, const lv_gguf *gguf, const lv_model *model, uint64_t block_bytes_max,
-                             lv_ledger *ledger, lever_error *error);
+                             bool with_head, lv_ledger *ledger, lever_error *error);
 /* Reads the small tensors. */
 lever_status lv_weights_read_vectors(lv_weights *weights, const lv_gguf *gguf, lv_ledger *ledger, lever_error *error);
 uint64_t lv_weights_vector_bytes(const lv_model *model);
@@ -57,6 +61,7 @@ static inline uint32_t lv_weights_item(uint32_t layer, lv_role role) {
     return layer * LV_ROLES_COUNT + role;
 }
 static inline uint32_t lv_weights_head_item(const lv_weights *weights) {
+    assert(weights->has_head);
     return weights->items_count - 1;
 }
 

@@ -304,7 +304,7 @@ static lever_status look_at_model(doctor *d, const char *path, lever_error *erro
     lever_status status = lv_gguf_open(&gguf, path, &options, error);
     if (status == LEVER_OK) status = lv_model_bind(&model, gguf, NULL, error);
     if (status == LEVER_OK) {
-        status = lv_weights_open(&weights, gguf, model, LV_BLOCK_BYTES_DEFAULT, NULL, error);
+        status = lv_weights_open(&weights, gguf, model, LV_BLOCK_BYTES_DEFAULT, true, NULL, error);
     }
     if (status == LEVER_OK) {
         tell(d, LEVER_FACT_MEASURED, "model.architecture", "", "%s", model->arch_name);

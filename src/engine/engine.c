@@ -69,7 +69,7 @@ static lever_status open_files(lv_engine_files *files, const lever_engine_option
     if (status == LEVER_OK) status = lv_model_bind(&files->model, files->gguf, files->ledger, error);
     if (status == LEVER_OK) {
         const uint64_t block = options->block_bytes ? options->block_bytes : LV_BLOCK_BYTES_DEFAULT;
-        status = lv_weights_open(&files->weights, files->gguf, files->model, block, files->ledger, error);
+        status = lv_weights_open(&files->weights, files->gguf, files->model, block, true, files->ledger, error);
     }
     if (status != LEVER_OK) close_files(files);
     return status;

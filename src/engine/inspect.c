@@ -84,7 +84,7 @@ static void tell_model(const receiver *to, const lv_gguf *gguf) {
     tell(to, "context_train", "%" PRIu32, h->context_train);
     tell(to, "head", "%s", model->output == model->token_embd ? "tied to the embeddings" : "separate");
     lv_weights *weights = NULL;
-    if (lv_weights_open(&weights, gguf, model, LV_BLOCK_BYTES_DEFAULT, NULL, &error) == LEVER_OK) {
+    if (lv_weights_open(&weights, gguf, model, LV_BLOCK_BYTES_DEFAULT, true, NULL, &error) == LEVER_OK) {
         tell_size(to, "layer_bytes", weights->layout->layer_bytes);
         tell_size(to, "head_bytes", weights->layout->head_bytes);
         tell(to, "blocks", "%" PRIu32, weights->layout->blocks_count);
