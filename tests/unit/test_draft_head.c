@@ -157,17 +157,22 @@ static void check_extras(const char *path) {
     uint64_t before = reads_of(&p);
     CHECK_OK(lv_draft_head_add(head, tokens, 16, &error));
     assert_int_equal(reads_of(&p), before + 16);
-    CHECK_OK(lv_draft_head_add(head, tokens, 16, &error));
-    assert_int_equal(reads_of(&p), before + 16);
+    CHECK_OK(lv_draft_head_add(head, tokens + 3, 5, &error));
+    CHECK_OK(lv_draft_head_add(head, (const int32_t[]){0, 15, tokens[1]}, 3, &error));
+    assert_int_equal(reads_of(&p), before + 16); /* they are all there */
 
     CHECK_OK(lv_draft_head_add(head, tokens + 16, 2, &error));
     assert_false(has_token(head, tokens[0]) || has_token(head, tokens[1]));
     for (size_t i = 2; i < 18; i++) assert_true(has_token(head, tokens[i]));
 
-    const int32_t oldest_and_new[] = {tokens[18], tokens[2]};
+    const int32_t oldest_and_new[] = {tokens[2], tokens[18]};
     CHECK_OK(lv_draft_head_add(head, oldest_and_new, 2, &error));
     assert_true(has_token(head, tokens[18]) && has_token(head, tokens[2]));
     assert_false(has_token(head, tokens[3]));
+
+    CHECK_OK(lv_draft_head_add(head, tokens, 1, &error)); /* one that had left */
+    assert_true(has_token(head, tokens[0]));
+    assert_false(has_token(head, tokens[4]));
 
     before = reads_of(&p);
     CHECK_OK(lv_draft_head_add(head, tokens, 20, &error)); /* more than there is room for */
