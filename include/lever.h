@@ -123,7 +123,10 @@ typedef struct {
     bool huge_pages;         /* ask for huge pages; default true */
     bool verify_checksums;   /* check packed blocks when first read; default true */
     bool direct_io;          /* bypass the page cache where the system allows; default true */
-    const char *cache_dir;   /* folder with what lever_doctor kept about the disk; may be NULL */
+    const char *cache_dir;   /* folder with what was measured on this machine (disk, costs); may be NULL */
+    const char *draft_path;  /* GGUF or packed file of the draft model; NULL: none, plain decoding */
+    bool draft_forced;       /* keep the draft where the plan would leave it out */
+    const char *costs_path;  /* frozen costs: the same cycles in every run; NULL: measured while running */
     lever_log_fn log;        /* may be NULL */
     void *log_user;
     lever_progress_fn progress; /* may be NULL */
@@ -160,7 +163,10 @@ typedef struct {
     uint64_t pass_read_bytes;       /* read from flash for each decoded token */
     double io_bytes_per_second;     /* used for the estimate; 0: unknown */
     double memory_bytes_per_second; /* used for the estimate; 0: unknown */
-    double tokens_per_second;       /* expected when decoding; 0: unknown */
+    double tokens_per_second;       /* expected when decoding plainly; 0: unknown */
+    bool draft_used;                /* a draft was given, and is in memory */
+    uint64_t draft_bytes;           /* what the draft takes in all: weights, head, caches, activations */
+    char draft_reason[160];         /* why the draft was left out; "": it was not */
 } lever_plan;
 
 /* What would be in memory, without reading weights. LEVER_E_BUDGET when it does not fit: the plan is filled all the
@@ -192,6 +198,7 @@ typedef struct {
     uint32_t lanes;
     bool packed;
     bool direct_io; /* false once reading has fallen back on buffered reads */
+    bool draft;     /* a draft model is in memory */
     double open_seconds;
 } lever_engine_info;
 
@@ -246,6 +253,31 @@ LEVER_API void lever_session_close(lever_session **session);
 LEVER_API lever_status lever_session_prompt(lever_session *session, const int32_t *tokens, size_t tokens_count,
                                             lever_error *error);
 
+typedef enum {
+    LEVER_STRATEGY_LEVER = 0, /* a token tree by gain and cost */
+    LEVER_STRATEGY_AR = 1,    /* plain: a pass for each token */
+    LEVER_STRATEGY_CHAIN = 2, /* a chain of fixed length, then a pass */
+    LEVER_STRATEGY_EDGE = 3   /* EdgeLLM-like: a tree that grows by level until its best path is unlikely */
+} lever_strategy;
+
+/* "lever", "ar", "chain", "edge". */
+LEVER_API const char *lever_strategy_text(lever_strategy strategy);
+
+typedef enum {
+    LEVER_HEAD_AUTO = 0,   /* by cost */
+    LEVER_HEAD_DEMAND = 1, /* row by row along the accepted path */
+    LEVER_HEAD_PATH = 2,   /* the likeliest path at once, the rest on demand */
+    LEVER_HEAD_ALL = 3     /* every row of the pass */
+} lever_head_mode;
+
+typedef enum {
+    LEVER_STOP_OWN = 0,    /* the tree's own average rate */
+    LEVER_STOP_LONGRUN = 1 /* the rate of the last cycles */
+} lever_stop_rule;
+
+/* One cycle as a line of JSON, without a newline; borrowed for the call. */
+typedef void (*lever_trace_fn)(void *user, const char *line);
+
 typedef struct {
     uint32_t tokens_max;  /* 0: until the answer or the context ends */
     float temperature;    /* 0: the likeliest token */
@@ -260,6 +292,17 @@ typedef struct {
     const char *const *stops; /* texts that end the answer and are not part of it; empty ones are ignored */
     size_t stops_count;       /* at most 16 */
     bool ignore_end;          /* go on past end-of-generation tokens (measurements) */
+
+    /* How tokens are found. None of this changes the text. */
+    lever_strategy strategy;  /* default: LEVER_STRATEGY_LEVER; plain without a draft */
+    uint32_t chain_length;    /* of LEVER_STRATEGY_CHAIN; 0: 8 */
+    uint32_t tree_nodes;      /* LEVER_STRATEGY_LEVER: always this many nodes; 0: by gain and cost */
+    lever_head_mode head;     /* which rows the head computes at once */
+    lever_stop_rule stop_rule;
+    bool no_ahead;            /* the draft rests while the target computes */
+    bool no_lookup;           /* no candidates from the text so far */
+    lever_trace_fn trace;     /* may be NULL */
+    void *trace_user;
 } lever_generate_options;
 
 LEVER_API void lever_generate_options_init(lever_generate_options *options);
@@ -314,7 +357,8 @@ typedef struct {
     double compute_seconds;
     double head_seconds;
     double draft_seconds, draft_hidden_seconds;
-    double ahead_hit_rate;
+    double ahead_hit_rate; /* share of cycles whose next token had been expanded by drafting ahead */
+    lever_strategy strategy; /* that was in force */
     uint64_t ram_budget; /* UINT64_MAX: none */
     uint64_t ram_used;   /* the ledger's, now */
     uint64_t ram_peak;   /* the ledger's */

@@ -1,8 +1,10 @@
 /* engine.c - opening a model under a budget, and the functions of lever.h about engines, tokens and text.
  *
  * The order of opening keeps the process below its budget at every moment: metadata; then the vocabulary, whose
- * loading peaks above what it keeps; then a plan from what is really in use; only then the large areas. */
+ * loading peaks above what it keeps; then a plan from what is really in use; then, if a draft is part of it, the
+ * draft's vocabulary, which leaves as soon as it is compared; only then the large areas. */
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/memory.h"
 #include "base/system.h"
@@ -31,6 +33,9 @@ static lever_status check_options(const lever_engine_options *options, lever_err
     if (!options->model_path || !options->model_path[0]) {
         return lv_fail(error, LEVER_E_ARGUMENT, "no model was given: set model_path to a GGUF or packed file");
     }
+    if (options->draft_path && !options->draft_path[0]) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "draft_path is empty; give a GGUF or packed file, or NULL for none");
+    }
     if (options->target_ram_percent < -1 || options->target_ram_percent > 100) {
         return lv_fail(error, LEVER_E_ARGUMENT, "target_ram_percent is %d; give 0 to 100, or -1 for the plan's choice",
                        options->target_ram_percent);
@@ -56,6 +61,7 @@ static lever_status check_options(const lever_engine_options *options, lever_err
 /* --- Files and plan ---------------------------------------------------------------------------------------------- */
 
 static void close_files(lv_engine_files *files) {
+    lv_draft_model_close(&files->draft);
     lv_weights_close(&files->weights);
     lv_model_free(&files->model);
     lv_gguf_close(&files->gguf);
@@ -70,6 +76,9 @@ static lever_status open_files(lv_engine_files *files, const lever_engine_option
     if (status == LEVER_OK) {
         const uint64_t block = options->block_bytes ? options->block_bytes : LV_BLOCK_BYTES_DEFAULT;
         status = lv_weights_open(&files->weights, files->gguf, files->model, block, true, files->ledger, error);
+    }
+    if (status == LEVER_OK && options->draft_path) {
+        status = lv_draft_model_open_files(&files->draft, options->draft_path, &file, files->ledger, error);
     }
     if (status != LEVER_OK) close_files(files);
     return status;
@@ -92,11 +101,27 @@ static uint64_t rss_now(void) {
     return memory.rss_bytes;
 }
 
-/* What the store takes beside blocks: tables of slots, pins and checksums, a chunk to check. Generous: what is missing
- * here is missing when a session opens. */
-static uint64_t store_table_bytes(const lv_layout *layout) {
-    return ((uint64_t)1 << 20) + layout->blocks_count * (uint64_t)256 +
-           (layout->layer_bytes + layout->head_bytes) / 8192;
+/* A model may be its own draft. */
+static bool is_same_file(const char *a, const char *b) {
+    struct stat first, second;
+    return stat(a, &first) == 0 && stat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
+static lever_status gather_draft(const lever_engine_options *options, const lv_draft_model *draft, uint32_t threads,
+                                 lv_plan_draft *sizes, lever_error *error) {
+    uint64_t vocabulary_bound = 0;
+    if (!is_same_file(options->model_path, options->draft_path)) {
+        LV_TRY(lv_vocab_bytes_bound(draft->gguf, &vocabulary_bound, error));
+    }
+    *sizes = (lv_plan_draft){
+        .model = draft->model,
+        .bytes = lv_draft_model_bytes(draft, threads),
+        .step_bytes = lv_draft_model_step_bytes(draft),
+        .compare_bytes = draft->metadata_bytes + vocabulary_bound,
+        .forced = options->draft_forced,
+    };
+    return LEVER_OK;
 }
 
 static lever_status gather_input(const lever_engine_options *options, const lv_engine_files *files,
@@ -104,14 +129,16 @@ static lever_status gather_input(const lever_engine_options *options, const lv_e
                                  lever_error *error) {
     uint64_t vocabulary_bound = 0;
     LV_TRY(lv_vocab_bytes_bound(files->gguf, &vocabulary_bound, error));
+    const uint64_t metadata_bytes =
+        lv_ledger_used_by(files->ledger, LV_MEM_METADATA) - (files->draft ? files->draft->metadata_bytes : 0);
     *input = (lv_plan_input){
         .model = files->model,
         .layout = files->weights->layout,
         .program_bytes = rss_at_start + program_growth_bytes,
         .vocabulary_bytes = vocab ? lv_ledger_used_by(files->ledger, LV_MEM_VOCABULARY) : vocabulary_bound,
         .vocabulary_peak_bytes = vocabulary_bound,
-        .metadata_bytes = lv_ledger_used_by(files->ledger, LV_MEM_METADATA) + lv_weights_vector_bytes(files->model) +
-                          store_table_bytes(files->weights->layout),
+        .metadata_bytes =
+            metadata_bytes + lv_weights_vector_bytes(files->model) + lv_plan_store_bytes(files->weights->layout),
         .target_ram_percent = options->target_ram_percent,
         .context_tokens = options->context_tokens,
         .sessions_max = options->sessions_max,
@@ -122,7 +149,8 @@ static lever_status gather_input(const lever_engine_options *options, const lv_e
         .memory_bytes_per_second = files->disk.memory_bytes_per_second,
     };
     input->budget_bytes = lv_budget_of(options, &input->budget_is_default);
-    return LEVER_OK;
+    if (!files->draft) return LEVER_OK;
+    return gather_draft(options, files->draft, input->threads, &input->draft, error);
 }
 
 lever_status lever_engine_plan(const lever_engine_options *options, lever_plan *plan, lever_error *error) {
@@ -201,6 +229,7 @@ static lever_status open_forward(lever_engine *engine, lever_error *error) {
         .batch_rows = plan->batch_rows,
         .logits_rows = plan->logits_rows,
         .leases_max = plan->leases_max,
+        .embedding_rows = plan->embedding_rows,
         .on_block = lv_budget_on_block,
         .user = engine,
         .ledger = engine->ledger,
@@ -219,12 +248,51 @@ static lever_status make_plan(lever_engine *engine, const lv_engine_files *files
     return LEVER_OK;
 }
 
+/* Keeps the draft, if the plan wants it and it fits the target's vocabulary, or lets it go. */
+static lever_status settle_draft(lever_engine *engine, lever_error *error) {
+    const lever_plan *table = &engine->plan.table;
+    if (!engine->draft) return LEVER_OK;
+    if (!table->draft_used) {
+        lv_log_write(&engine->log, LEVER_LOG_INFO, "%s: %s", engine->options.draft_path, table->draft_reason);
+        lv_draft_model_close(&engine->draft);
+        return LEVER_OK;
+    }
+    if (is_same_file(engine->options.model_path, engine->options.draft_path)) return LEVER_OK;
+    return lv_draft_model_compare(engine->draft, engine->vocab, engine->options.model_path, engine->ledger,
+                                  &engine->log, error);
+}
+
+static lever_status open_draft(lever_engine *engine, lever_error *error) {
+    if (!engine->draft) return LEVER_OK;
+    const lv_draft_model_options options = {
+        .threads = engine->threads,
+        .streams = engine->plan.table.pass_read_bytes > 0,
+        .huge_pages = engine->options.huge_pages,
+        .verify = engine->options.verify_checksums,
+        .log = &engine->log,
+        .progress = engine->options.progress,
+        .progress_user = engine->options.progress_user,
+    };
+    return lv_draft_model_open_weights(engine->draft, &options, engine->ledger, error);
+}
+
+static lever_status open_vocabulary(lever_engine *engine, lever_error *error) {
+    LV_TRY(lv_vocab_open(&engine->vocab, engine->gguf, engine->ledger, &engine->log, error));
+    if ((uint32_t)lv_vocab_tokens_count(engine->vocab) > engine->model->hparams.vocabulary) {
+        return lv_fail(error, LEVER_E_FORMAT, "%s: the vocabulary has %d tokens, but the output matrix has %u rows",
+                       engine->options.model_path, lv_vocab_tokens_count(engine->vocab),
+                       engine->model->hparams.vocabulary);
+    }
+    return LEVER_OK;
+}
+
 static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, lever_error *error) {
     lv_engine_files files = {.ledger = engine->ledger};
     lever_status status = open_files(&files, &engine->options, &engine->log, error);
     engine->gguf = files.gguf;
     engine->model = files.model;
     engine->weights = files.weights;
+    engine->draft = files.draft;
     engine->lanes = lanes_of(&engine->options, &files.disk);
     if (status != LEVER_OK) return status;
     /* A budget that cannot work is refused before the vocabulary is loaded. */
@@ -233,19 +301,16 @@ static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, leve
     LV_TRY(gather_input(&engine->options, &files, rss_at_start, NULL, &input, error));
     LV_TRY(lv_plan_choose(&input, &choice, error));
     LV_TRY(lv_ledger_set_limit(engine->ledger, input.budget_bytes, error));
-    LV_TRY(lv_vocab_open(&engine->vocab, engine->gguf, engine->ledger, &engine->log, error));
-    if ((uint32_t)lv_vocab_tokens_count(engine->vocab) > engine->model->hparams.vocabulary) {
-        return lv_fail(error, LEVER_E_FORMAT, "%s: the vocabulary has %d tokens, but the output matrix has %u rows",
-                       engine->options.model_path, lv_vocab_tokens_count(engine->vocab),
-                       engine->model->hparams.vocabulary);
-    }
+    LV_TRY(open_vocabulary(engine, error));
     LV_TRY(make_plan(engine, &files, rss_at_start, error));
+    LV_TRY(settle_draft(engine, error));
     LV_TRY(lv_weights_read_vectors(engine->weights, engine->gguf, engine->ledger, error));
     void *memory = NULL;
     LV_TRY(lv_alloc_checked(&memory, engine->ledger, LV_MEM_METADATA, 1, lv_weights_transform_bytes(engine->weights),
                             "a tile", error));
     engine->transform_scratch = memory;
     engine->kernels = lv_kernels_best();
+    LV_TRY(open_draft(engine, error));
     LV_TRY(open_store(engine, error));
     return open_forward(engine, error);
 }
@@ -273,6 +338,7 @@ lever_status lever_engine_open(lever_engine **out, const lever_engine_options *o
     pthread_mutex_init(&engine->transform_lock, NULL);
     const lever_status status = open_parts(engine, rss_at_start, error);
     engine->options.model_path = engine->options.cache_dir = NULL;
+    engine->options.draft_path = engine->options.costs_path = NULL;
     if (status != LEVER_OK) {
         lever_engine_close(&engine);
         return status;
@@ -292,7 +358,8 @@ void lever_engine_close(lever_engine **out) {
     lv_free(engine->transform_scratch);
     lv_free(engine->pinned);
     lv_vocab_close(&engine->vocab);
-    lv_engine_files files = {.gguf = engine->gguf, .model = engine->model, .weights = engine->weights};
+    lv_engine_files files = {
+        .gguf = engine->gguf, .model = engine->model, .weights = engine->weights, .draft = engine->draft};
     close_files(&files);
     pthread_mutex_destroy(&engine->pass_lock);
     pthread_mutex_destroy(&engine->budget_lock);
@@ -321,6 +388,7 @@ void lever_engine_get_info(const lever_engine *engine, lever_engine_info *info) 
         .lanes = engine->lanes,
         .packed = lv_gguf_is_packed(engine->gguf),
         .direct_io = lv_file_is_direct(lv_gguf_file(engine->gguf, 0)),
+        .draft = engine->draft != NULL,
         .open_seconds = engine->open_seconds,
     };
 }

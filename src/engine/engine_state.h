@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "engine/draft_model.h"
 #include "engine/plan.h"
 #include "engine/profile.h"
 #include "model/vocab.h"
@@ -31,6 +32,8 @@ struct lever_engine {
     pthread_mutex_t pass_lock;
     lv_row *rows; /* plan.rows_max: the rows of the pass that is running */
 
+    lv_draft_model *draft; /* NULL: none, or left out by the plan */
+
     pthread_mutex_t transform_lock; /* guards transform_scratch: lanes and the consumer turn blocks into tiles */
     void *transform_scratch;
 
@@ -46,7 +49,8 @@ typedef struct {
     lv_gguf *gguf;
     lv_model *model;
     lv_weights *weights;
-    lv_profile disk; /* what doctor found; all zero: nothing known */
+    lv_draft_model *draft; /* its files; NULL: none was given */
+    lv_profile disk;       /* what doctor found; all zero: nothing known */
 } lv_engine_files;
 
 /* budget.c: the limit in force for these options, and whether it is the default share. */

@@ -2,7 +2,12 @@
  * keeps the disk busy (slots of the ring), then rows of a pass, then the head, then layers.
  *
  * Each step takes a share of what is left, so that a small budget is not spent on one thing. The head comes before the
- * layers only because it is of one piece: a pinned byte saves a read byte of each pass wherever it lies. */
+ * layers only because it is of one piece: a pinned byte saves a read byte of each pass wherever it lies.
+ *
+ * A draft is one row: what the target gets is chosen from what it leaves. Whether it is worth its memory is a guess
+ * from rates and from what real pairs gave; costs that are measured while running come too late for a decision about
+ * memory.
+ */
 #include "engine/plan.h"
 
 #include <stdio.h>
@@ -10,6 +15,7 @@
 
 #include "base/text.h"
 #include "base/thread.h"
+#include "engine/draft_model.h"
 #include "spec/sampler.h"
 
 enum {
@@ -19,12 +25,25 @@ enum {
     SLOTS_MOST = 8,
     ROWS_LEAST = 16,
     LOGITS_ROWS = 8,
+    EMBEDDING_ROWS = 256,        /* that are kept: a text repeats its tokens */
+    EMBEDDING_ROWS_DRAFT = 2048, /* a tree repeats the candidates of the last ones */
     TREE_SLOTS = 64,
     STACK_TOUCHED_BYTES = 64 << 10, /* of a thread's stack that ggml starts */
 };
 
 /* What the system's allocator and the rounding to pages add to what is booked. Measured below 4 MiB. */
 static const uint64_t slack_bytes = (uint64_t)6 << 20;
+
+/* Rates where nothing was measured, and what a pass over a tree costs beside one over a row: for choosing between a
+ * draft and more of the target in memory. */
+#define ASSUMED_IO 2.0e9
+#define ASSUMED_MEMORY 20.0e9
+#define TREE_PASS_FACTOR 1.6
+#define TREE_HEAD_FACTOR 1.3
+#define STEP_SECONDS 1.0e-3 /* of a draft step, beside reading its weights */
+
+/* Of a session with a draft: trees, candidates and their tables. */
+static const uint64_t candidate_bytes = (uint64_t)1 << 20;
 
 /* Ends of the range are told with this much to spare: the process itself is not of the same size each time. */
 static const uint64_t spare_bytes = (uint64_t)1 << 20;
@@ -72,6 +91,22 @@ static uint64_t session_table_bytes(uint32_t context_tokens) {
 
 uint64_t lv_plan_session_bytes(const lv_model *model, uint32_t context_tokens) {
     return cache_bytes(model, context_tokens) + logits_bytes(model) + session_table_bytes(context_tokens);
+}
+
+uint64_t lv_plan_draft_session_bytes(const lv_model *target, const lv_model *draft, uint32_t context_tokens) {
+    const uint64_t draft_logits = (uint64_t)LV_DRAFT_WIDTH_MAX * lv_draft_model_head_rows(draft) * sizeof(float);
+    const uint64_t target_logits = (uint64_t)LV_PLAN_LOGITS_ROWS_DRAFT * target->hparams.vocabulary * sizeof(float);
+    return lv_draft_model_session_bytes(draft, context_tokens) + draft_logits + target_logits + candidate_bytes;
+}
+
+/* Generous: what is missing here is missing when a session opens. */
+uint64_t lv_plan_store_bytes(const lv_layout *layout) {
+    return ((uint64_t)1 << 20) + layout->blocks_count * (uint64_t)256 +
+           (layout->layer_bytes + layout->head_bytes) / 8192;
+}
+
+uint64_t lv_plan_stack_bytes(uint32_t lanes, uint32_t threads) {
+    return lanes * (uint64_t)LV_THREAD_STACK_BYTES + threads * (uint64_t)STACK_TOUCHED_BYTES;
 }
 
 static uint64_t head_memory_bytes(const lv_layout *layout) {
@@ -123,10 +158,25 @@ static void add_row(lever_plan *table, lv_category category, uint64_t bytes) {
     table->total_bytes += bytes;
 }
 
+/* From here on `in` says what is planned for: a draft that stands in it is in memory. */
+static uint32_t logits_rows(const lv_plan_input *in) {
+    return in->draft.model ? LV_PLAN_LOGITS_ROWS_DRAFT : LOGITS_ROWS;
+}
+
+static uint32_t embedding_rows(const lv_plan_input *in) {
+    return in->draft.model ? EMBEDDING_ROWS_DRAFT : EMBEDDING_ROWS;
+}
+
+static uint64_t draft_bytes(const lv_plan_input *in, uint32_t context_tokens) {
+    if (!in->draft.model) return 0;
+    return in->draft.bytes + in->sessions_max * lv_plan_draft_session_bytes(in->model, in->draft.model, context_tokens);
+}
+
 /* Everything but the layers' pinned blocks. */
 static void fill_table(const lv_plan_input *in, const layout_choice *c, lever_plan *table) {
     const uint32_t rows_max = row_choices[c->rows_choice].rows_max, batch = row_choices[c->rows_choice].batch_rows;
-    const lv_forward_bytes forward = lv_forward_estimate(in->model, rows_max, batch, LOGITS_ROWS, in->threads);
+    const lv_forward_bytes forward =
+        lv_forward_estimate(in->model, rows_max, batch, logits_rows(in), in->threads, embedding_rows(in));
     table->rows_count = 0;
     table->total_bytes = 0;
     add_row(table, LV_MEM_PROGRAM, in->program_bytes);
@@ -137,8 +187,10 @@ static void fill_table(const lv_plan_input *in, const layout_choice *c, lever_pl
     add_row(table, LV_MEM_SESSION, in->sessions_max * session_table_bytes(c->context_tokens));
     add_row(table, LV_MEM_WORKSPACE, forward.workspace_bytes + rows_max * sizeof(lv_row));
     add_row(table, LV_MEM_GRAPH, forward.graph_bytes);
-    add_row(table, LV_MEM_STACKS,
-            in->lanes * (uint64_t)LV_THREAD_STACK_BYTES + in->threads * (uint64_t)STACK_TOUCHED_BYTES);
+    add_row(table, LV_MEM_EMBEDDING, forward.embedding_bytes);
+    add_row(table, LV_MEM_STACKS, lv_plan_stack_bytes(in->lanes, in->threads));
+    table->draft_bytes = draft_bytes(in, c->context_tokens);
+    add_row(table, LV_MEM_DRAFT, table->draft_bytes);
     add_row(table, LV_MEM_SLACK, slack_bytes);
     add_row(table, LV_MEM_RING, c->slots_count * in->layout->slot_bytes);
     if (c->head_pinned) add_row(table, LV_MEM_HEAD, head_memory_bytes(in->layout));
@@ -194,11 +246,11 @@ static void choose_ring(const lv_plan_input *in, layout_choice *c) {
     c->slots_count = (uint32_t)slots;
 }
 
-/* Rows beyond one batch need the blocks of a stage all at once, and one more for the reader. */
+/* Rows beyond one batch need the blocks of a stage all at once, and one more for the reader. A tree with its root wants
+ * more rows than TREE_SLOTS: with a draft the least such choice is taken wherever it fits. */
 static void choose_rows(const lv_plan_input *in, layout_choice *c) {
     const uint32_t stage = stage_blocks_max(in->layout);
-    const uint64_t allowed = left_after(in, c) / 4;
-    const uint64_t now = total_of(in, c);
+    const uint64_t left = left_after(in, c), now = total_of(in, c);
     for (uint32_t i = 0; i < ROW_CHOICES_COUNT; i++) {
         layout_choice tried = *c;
         tried.rows_choice = i;
@@ -208,6 +260,9 @@ static void choose_rows(const lv_plan_input *in, layout_choice *c) {
                 tried.slots_count = stage + 1;
             }
         }
+        const bool for_tree = in->draft.model && row_choices[i].rows_max > TREE_SLOTS &&
+                              (i + 1 == ROW_CHOICES_COUNT || row_choices[i + 1].rows_max <= TREE_SLOTS);
+        const uint64_t allowed = for_tree ? left : left / 4;
         if (i + 1 < ROW_CHOICES_COUNT && total_of(in, &tried) > now + allowed) continue;
         *c = tried;
         return;
@@ -264,7 +319,9 @@ static void finish_choice(const lv_plan_input *in, const layout_choice *c, uint6
     choice->slots_count = c->slots_count;
     choice->rows_max = table->prefill_rows = row_choices[c->rows_choice].rows_max;
     choice->batch_rows = row_choices[c->rows_choice].batch_rows;
-    choice->logits_rows = LOGITS_ROWS;
+    choice->logits_rows = logits_rows(in);
+    choice->embedding_rows = embedding_rows(in);
+    table->draft_used = in->draft.model != NULL;
     choice->leases_max = c->slots_count / 2;
     choice->head_pinned = table->head_pinned = c->head_pinned;
     choice->pin_bytes = min_u64(pin_bytes, layers_memory_bytes(in->layout));
@@ -297,7 +354,13 @@ static uint64_t with_spare(uint64_t bytes) {
 static uint64_t needed_bytes(const lv_plan_input *in, const layout_choice *least) {
     const uint64_t running = total_of(in, least);
     const uint64_t loading = in->program_bytes + in->metadata_bytes + in->vocabulary_peak_bytes + slack_bytes;
-    return running > loading ? running : loading;
+    uint64_t most = running > loading ? running : loading;
+    if (in->draft.model) {
+        const uint64_t comparing =
+            in->program_bytes + in->metadata_bytes + in->vocabulary_bytes + in->draft.compare_bytes + slack_bytes;
+        if (comparing > most) most = comparing;
+    }
+    return most;
 }
 
 static void fill_ends(const lv_plan_input *in, lever_plan *table) {
@@ -341,7 +404,8 @@ static lever_status choose_share(const lv_plan_input *in, layout_choice *c, lv_p
     return LEVER_OK;
 }
 
-lever_status lv_plan_choose(const lv_plan_input *in, lv_plan_choice *choice, lever_error *error) {
+/* The best choice for what stands in `in`, the draft included. */
+static lever_status choose(const lv_plan_input *in, lv_plan_choice *choice, lever_error *error) {
     memset(choice, 0, sizeof(*choice));
     fill_ends(in, &choice->table);
     layout_choice c = least_choice(in);
@@ -362,5 +426,100 @@ lever_status lv_plan_choose(const lv_plan_input *in, lv_plan_choice *choice, lev
     c.head_pinned = true;
     if (total_of(in, &c) > in->budget_bytes) c.head_pinned = false;
     finish_choice(in, &c, left_after(in, &c), choice);
+    return LEVER_OK;
+}
+
+/* --- With a draft, or without ------------------------------------------------------------------------------------ */
+
+static double rate_or(double rate, double assumed) {
+    return rate > 0 ? rate : assumed;
+}
+
+/* Reading and computing overlap. `passes` is what computing takes in units of one row's time. */
+static double layers_seconds(const lv_plan_rates *rates, uint64_t bytes, double passes) {
+    const double io = (double)rates->read_bytes / rate_or(rates->io_bytes_per_second, ASSUMED_IO);
+    const double memory = passes * (double)bytes / rate_or(rates->memory_bytes_per_second, ASSUMED_MEMORY);
+    return io > memory ? io : memory;
+}
+
+double lv_plan_speed_plain(const lv_plan_rates *rates) {
+    const double seconds = layers_seconds(rates, rates->layer_bytes + rates->head_bytes, 1.0);
+    return seconds > 0 ? 1.0 / seconds : 0;
+}
+
+double lv_plan_speed_with_draft(const lv_plan_rates *rates) {
+    /* Tokens of a cycle, and steps of the draft that they cost where none is hidden: from short trees to long ones, as
+     * measured on pairs of one family. The best of them is what a tree that is chosen by cost comes to. */
+    static const struct {
+        double tokens, steps;
+    } cycles[] = {{2.6, 2.0}, {3.3, 2.5}, {5.0, 4.0}, {7.0, 6.0}, {8.5, 7.0}};
+    const double memory = rate_or(rates->memory_bytes_per_second, ASSUMED_MEMORY);
+    const double step = (double)rates->step_bytes / memory + STEP_SECONDS;
+    const double pass = layers_seconds(rates, rates->layer_bytes, TREE_PASS_FACTOR) +
+                        TREE_HEAD_FACTOR * (double)rates->head_bytes / memory;
+    double best = 0;
+    for (size_t i = 0; i < sizeof(cycles) / sizeof(cycles[0]); i++) {
+        const double speed = cycles[i].tokens / (cycles[i].steps * step + pass);
+        if (speed > best) best = speed;
+    }
+    return best;
+}
+
+static lv_plan_rates rates_of(const lv_plan_input *in, const lever_plan *table) {
+    return (lv_plan_rates){
+        .read_bytes = table->pass_read_bytes,
+        .layer_bytes = table->layer_bytes,
+        .head_bytes = table->head_bytes,
+        .step_bytes = in->draft.step_bytes,
+        .io_bytes_per_second = in->io_bytes_per_second,
+        .memory_bytes_per_second = in->memory_bytes_per_second,
+    };
+}
+
+/* Whether the plan with the draft is the better one; if not, the other one's table says why. */
+static bool draft_pays(const lv_plan_input *in, const lv_plan_choice *with, lv_plan_choice *without) {
+    if (in->draft.forced || in->target_ram_percent >= 0) return true;
+    const lv_plan_rates plainly = rates_of(in, &without->table), drafted = rates_of(in, &with->table);
+    const double plain = lv_plan_speed_plain(&plainly), speed = lv_plan_speed_with_draft(&drafted);
+    if (speed >= plain) return true;
+    snprintf(
+        without->table.draft_reason, sizeof(without->table.draft_reason),
+        "leaving the draft out is predicted to be faster: %.1f tokens/s plain, %.1f with it; --force-draft keeps it",
+        plain, speed);
+    return false;
+}
+
+/* The least that target and draft want together. */
+static uint64_t least_with_draft(const lv_plan_input *in) {
+    const layout_choice least = least_choice(in);
+    return with_spare(needed_bytes(in, &least));
+}
+
+lever_status lv_plan_choose(const lv_plan_input *in, lv_plan_choice *choice, lever_error *error) {
+    lv_plan_input alone = *in, both = *in;
+    alone.draft.model = NULL;
+    LV_TRY(choose(&alone, choice, error));
+    if (!in->draft.model) return LEVER_OK;
+
+    lv_plan_choice with;
+    both.context_tokens = choice->context_tokens; /* a draft is not paid for with context */
+    const lever_status status = choose(&both, &with, error);
+    with.table.least_bytes = choice->table.least_bytes;
+    with.table.least_context_tokens = choice->table.least_context_tokens;
+    if (status == LEVER_OK) {
+        if (draft_pays(in, &with, choice)) *choice = with;
+        return LEVER_OK;
+    }
+    if (in->draft.forced) {
+        *choice = with;
+        lv_error_prefix(error, "with the draft model in memory, ");
+        return status;
+    }
+    lv_error_clear(error);
+    char least[32];
+    lv_format_size(least_with_draft(&both), least, sizeof(least));
+    snprintf(choice->table.draft_reason, sizeof(choice->table.draft_reason),
+             "the budget cannot hold it beside the target: both together want %s%s", least,
+             in->target_ram_percent >= 0 ? " and the layers asked for" : "");
     return LEVER_OK;
 }

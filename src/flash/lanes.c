@@ -57,7 +57,7 @@ static void read_into_slot(lv_store *store, uint32_t slot) {
 
 static lever_status fill_area(lv_store *store, uint32_t block, lv_area *area, size_t *skip, lever_error *error) {
     const lv_block *b = &store->layout->blocks[block];
-    LV_TRY(lv_area_open(area, store->options.ledger, lv_pin_category(store->layout, block),
+    LV_TRY(lv_area_open(area, store->options.ledger, lv_store_pin_category(store, block),
                         lv_file_superset_bytes(b->offset, (size_t)b->bytes),
                         &(lv_area_options){.huge_pages = store->options.huge_pages, .touch = true}, "a pinned block",
                         error));

@@ -26,10 +26,6 @@ void lv_pins_close(lv_pins *pins) {
     *pins = (lv_pins){0};
 }
 
-lv_category lv_pin_category(const lv_layout *layout, uint32_t block) {
-    return block >= layout->head_block_first ? LV_MEM_HEAD : LV_MEM_PINNED;
-}
-
 static void enter(lv_pins *pins, uint32_t block, lv_pin_state state) {
     pins->pins[block].state = state;
     pins->resident[block] = state == LV_PIN_READY;

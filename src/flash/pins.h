@@ -39,9 +39,6 @@ lever_status lv_pins_open(lv_pins *pins, const lv_layout *layout, bool *resident
                           lever_error *error);
 void lv_pins_close(lv_pins *pins); /* gives all areas back; a zeroed one is accepted */
 
-/* What the memory of a block is booked as. */
-lv_category lv_pin_category(const lv_layout *layout, uint32_t block);
-
 /* Says whether the block is to be pinned. Where that sets memory free, *freed is the area, which the caller closes once
  * the mutex is released; else it is left alone. It may be NULL when `pinned` is true. */
 void lv_pins_set(lv_pins *pins, uint32_t block, bool pinned, lv_area *freed);

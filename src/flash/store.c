@@ -96,6 +96,7 @@ lever_status lv_store_open(lv_store **out, const lv_store_options *options, leve
     LV_TRY(lv_alloc_checked(&memory, options->ledger, LV_MEM_METADATA, 1, sizeof(lv_store), "the block store", error));
     lv_store *store = memory;
     store->options = *options;
+    if (options->pinned_category == 0) store->options.pinned_category = LV_MEM_PINNED;
     store->layout = options->layout;
 
     lever_status status = open_locks(store, error);
@@ -239,7 +240,7 @@ static bool copy_to_area(lv_store *store, const lv_lease *lease, lv_area *area) 
     assert(lease->data != NULL);
     size_t bytes = (size_t)store->layout->blocks[lease->block].bytes;
     lv_area_options options = {.huge_pages = store->options.huge_pages};
-    if (lv_area_open(area, store->options.ledger, lv_pin_category(store->layout, lease->block), bytes, &options,
+    if (lv_area_open(area, store->options.ledger, lv_store_pin_category(store, lease->block), bytes, &options,
                      "a pinned block", NULL) != LEVER_OK)
         return false;
     memcpy(area->data, lease->data, bytes);

@@ -30,7 +30,9 @@ typedef struct {
     const lv_gguf *gguf;     /* its files are read; borrowed */
     const lv_layout *layout; /* borrowed */
     const bool *pinned;      /* blocks_count; copied; read at opening */
-    uint32_t slots_count;    /* 0 only when every block is pinned; else at least 2 */
+    lv_category
+        pinned_category;  /* what pinned blocks of layers are booked as; 0: LV_MEM_PINNED. The head's: LV_MEM_HEAD */
+    uint32_t slots_count; /* 0 only when every block is pinned; else at least 2 */
     uint32_t lanes;
     bool huge_pages;
     bool verify;                   /* packed files: check each chunk when it is read the first time */

@@ -48,6 +48,11 @@ void lv_lanes_join_opening(lv_store *store);
 /* Ends all lanes. A read that is under way is waited for. */
 void lv_lanes_stop(lv_store *store);
 
+/* What the memory of a pinned block is booked as. */
+static inline lv_category lv_store_pin_category(const lv_store *store, uint32_t block) {
+    return block >= store->layout->head_block_first ? LV_MEM_HEAD : store->options.pinned_category;
+}
+
 /* Accounting of reads; under the lock. */
 void lv_store_read_begins(lv_store *store);
 void lv_store_read_ends(lv_store *store, uint64_t bytes);
