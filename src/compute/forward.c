@@ -26,7 +26,7 @@ static size_t round_up(size_t bytes) {
 /* --- Sizes ------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    size_t x, normed, q, k, v, attended, gate, up, mixed, rounded[2], positions, paths, scratch, embedding_row;
+    size_t x, normed, q, k, v, attended, gate, up, mixed, rounded[2], positions, paths, scratch;
     size_t scratch_stride;
     size_t total;
     size_t work_bytes;
@@ -68,11 +68,10 @@ static workspace_sizes sizes_of(const lv_model *model, uint32_t rows_max, uint32
     }
     s.positions = round_up(sizeof(int32_t) * rows_max);
     s.paths = round_up(sizeof(lv_path) * rows_max);
-    s.embedding_row = round_up(LV_TILE_ROWS * (size_t)model->token_embd->row_bytes);
     s.scratch_stride = round_up(max_size(lv_kernel_scratch_bytes(widest), lv_attention_scratch_bytes()));
     s.scratch = threads * s.scratch_stride;
     s.total = s.x + s.normed + s.q + s.k + s.v + s.attended + s.gate + s.up + s.mixed + s.rounded[0] + s.rounded[1] +
-              s.positions + s.paths + s.scratch + s.embedding_row;
+              s.positions + s.paths + s.scratch;
     /* Rope wants a row of cosines a thread; products of ggml's want rounded activations and room to swap tiles. */
     s.work_bytes = threads * (size_t)4096 + (64u << 10);
     if (uses_ggml) s.work_bytes += batch * widest * sizeof(float) + threads * ((size_t)576 << 10);
@@ -80,11 +79,12 @@ static workspace_sizes sizes_of(const lv_model *model, uint32_t rows_max, uint32
 }
 
 lv_forward_bytes lv_forward_estimate(const lv_model *model, uint32_t rows_max, uint32_t batch_rows,
-                                     uint32_t logits_rows, uint32_t threads) {
+                                     uint32_t logits_rows, uint32_t threads, uint32_t embedding_rows) {
     const workspace_sizes s = sizes_of(model, rows_max, batch_rows, logits_rows, threads);
     return (lv_forward_bytes){
         .workspace_bytes = lv_area_booked_bytes(s.total) + sizeof(lv_forward),
         .graph_bytes = lv_graph_bytes(NODES_MAX, s.work_bytes, RECORDS_BYTES),
+        .embedding_bytes = lv_row_cache_bytes(model->token_embd, embedding_rows),
     };
 }
 
@@ -111,7 +111,6 @@ static void carve_workspace(lv_forward *f, const workspace_sizes *s) {
     f->rounded[1] = carve(&next, s->rounded[1]);
     f->positions = carve(&next, s->positions);
     f->paths = carve(&next, s->paths);
-    f->embedding_row = carve(&next, s->embedding_row);
     f->linear.scratch = carve(&next, s->scratch);
     f->linear.scratch_stride = s->scratch_stride;
     assert(next == f->workspace.data + s->total);
@@ -148,6 +147,9 @@ lever_status lv_forward_open(lv_forward **out, const lv_forward_options *options
     lever_status status =
         lv_area_open(&f->workspace, options->ledger, LV_MEM_WORKSPACE, sizes.total, &area, "activations", error);
     if (status != LEVER_OK) goto failed;
+    status = lv_row_cache_open(&f->embeddings, f->model->token_embd, options->store, options->embedding_rows,
+                               options->ledger, error);
+    if (status != LEVER_OK) goto failed;
     const lv_graph_options graph = {
         .nodes_max = NODES_MAX,
         .work_bytes = sizes.work_bytes,
@@ -175,6 +177,7 @@ void lv_forward_close(lv_forward **out) {
     if (!out || !*out) return;
     lv_forward *f = *out;
     lv_graph_close(&f->graph);
+    lv_row_cache_close(&f->embeddings);
     lv_area_close(&f->workspace);
     lv_free(f);
     *out = NULL;
@@ -182,6 +185,10 @@ void lv_forward_close(lv_forward **out) {
 
 void lv_forward_set_threads(lv_forward *f, lv_compute_threads threads) {
     f->compute_threads = threads;
+}
+
+bool lv_forward_computed_single(const lv_forward *f) {
+    return f->computed_single || f->options.threads == 1;
 }
 
 /* --- Leases and runs --------------------------------------------------------------------------------------------- */
@@ -248,17 +255,15 @@ static lever_status look_up_embedding(lv_forward *f, int32_t token, float *out, 
         return lv_fail(error, LEVER_E_ARGUMENT, "token %d is not in the vocabulary of %llu tokens", token,
                        (unsigned long long)table->rows_count);
     }
-    const size_t row = (size_t)token;
-    const bool tiles = table->layout == LV_LAYOUT_TILES;
-    const size_t first = tiles ? row / LV_TILE_ROWS * LV_TILE_ROWS : row;
-    LV_TRY(lv_store_read_rows(f->options.store, table, first, tiles ? LV_TILE_ROWS : 1, f->embedding_row, error));
+    const uint8_t *row = NULL;
+    LV_TRY(lv_row_cache_get(f->embeddings, (uint32_t)token, &row, error));
     const size_t width = f->model->hparams.embedding;
     if (lv_kernel_supports(table->type, width)) {
-        lv_row_to_float(table->type, table->layout, f->embedding_row, row - first, width, out);
+        lv_row_to_float(table->type, LV_LAYOUT_ROWS, row, 0, width, out);
     } else if (table->type == GGML_TYPE_F32) {
-        memcpy(out, f->embedding_row, width * sizeof(float));
+        memcpy(out, row, width * sizeof(float));
     } else {
-        ggml_get_type_traits((enum ggml_type)table->type)->to_float(f->embedding_row, out, (int64_t)width);
+        ggml_get_type_traits((enum ggml_type)table->type)->to_float(row, out, (int64_t)width);
     }
     return LEVER_OK;
 }

@@ -18,17 +18,21 @@
 
 typedef struct lv_forward lv_forward;
 
+/* Embedding rows that are worth keeping: the tokens of a tree, of the passes before, and of the answer. */
+enum { LV_FORWARD_EMBEDDING_ROWS = 2048 };
+
 typedef struct {
     const lv_weights *weights;
     lv_store *store;
     const lv_kernels *kernels;
     const lv_attention_isa *attention;
     uint32_t threads;
-    bool streams;         /* some blocks are not pinned: threads then sleep while waiting for flash */
-    uint32_t rows_max;    /* rows of one pass */
-    uint32_t batch_rows;  /* rows computed at once, at most rows_max; more rows go in turns, layer by layer */
-    uint32_t logits_rows; /* rows that the head takes at once */
-    uint32_t leases_max;  /* streamed blocks held at once before computing; at least 1 */
+    bool streams;            /* some blocks are not pinned: threads then sleep while waiting for flash */
+    uint32_t rows_max;       /* rows of one pass */
+    uint32_t batch_rows;     /* rows computed at once, at most rows_max; more rows go in turns, layer by layer */
+    uint32_t logits_rows;    /* rows that the head takes at once */
+    uint32_t leases_max;     /* streamed blocks held at once before computing; at least 1 */
+    uint32_t embedding_rows; /* rows of the embedding table that are kept in memory; 0: none */
     const lv_draft_head *draft_head; /* logits of these rows only, instead of the model's head; may be NULL */
     void (*on_block)(void *user);    /* called between blocks, no lease held; may be NULL */
     void *user;
@@ -37,10 +41,10 @@ typedef struct {
 
 /* The memory that lv_forward_open takes, by category of the ledger. */
 typedef struct {
-    uint64_t workspace_bytes, graph_bytes;
+    uint64_t workspace_bytes, graph_bytes, embedding_bytes;
 } lv_forward_bytes;
 lv_forward_bytes lv_forward_estimate(const lv_model *model, uint32_t rows_max, uint32_t batch_rows,
-                                     uint32_t logits_rows, uint32_t threads);
+                                     uint32_t logits_rows, uint32_t threads, uint32_t embedding_rows);
 
 lever_status lv_forward_open(lv_forward **forward, const lv_forward_options *options, lever_error *error);
 void lv_forward_close(lv_forward **forward);
@@ -66,6 +70,7 @@ typedef struct {
  * takes all threads. */
 typedef enum { LV_COMPUTE_AUTO = 0, LV_COMPUTE_ONE = 1, LV_COMPUTE_ALL = 2 } lv_compute_threads;
 void lv_forward_set_threads(lv_forward *forward, lv_compute_threads threads);
+bool lv_forward_computed_single(const lv_forward *forward); /* the layers of the last pass, by one thread */
 
 /* Looks up embeddings, then runs the layers [layer_first, layer_first + layers_count) of the pass begun. */
 lever_status lv_forward_begin(lv_forward *forward, const lv_pass *pass, lever_error *error);

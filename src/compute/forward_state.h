@@ -6,6 +6,7 @@
 
 #include "compute/forward.h"
 #include "compute/linear.h"
+#include "compute/row_cache.h"
 #include "compute/thread_choice.h"
 
 /* Pinned blocks cost nothing to hold, so that a graph may span many layers of a resident model. */
@@ -18,6 +19,7 @@ struct lv_forward {
     lv_linear_context linear;
     uint8_t stable_batches[GGML_TYPE_COUNT];
 
+    lv_row_cache *embeddings;
     lv_area workspace;
     float *x;                    /* rows_max x embedding: the residual stream */
     float *normed, *mixed;       /* batch_rows x embedding */
@@ -26,9 +28,9 @@ struct lv_forward {
     uint8_t *rounded[2];         /* by lv_activation_format */
     int32_t *positions;          /* rows_max */
     lv_path *paths;              /* rows_max */
-    uint8_t *embedding_row;      /* a tile of rows of the embedding table, as it lies on flash */
 
     lv_compute_threads compute_threads;
+    bool computed_single;
     lv_thread_choice threads;                              /* while compute_threads is AUTO */
     uint64_t pass_begin_ns, pass_compute_ns, pass_wait_ns; /* clock and counters when the layers began */
 
