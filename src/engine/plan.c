@@ -519,7 +519,7 @@ lever_status lv_plan_choose(const lv_plan_input *in, lv_plan_choice *choice, lev
     char least[32];
     lv_format_size(least_with_draft(&both), least, sizeof(least));
     snprintf(choice->table.draft_reason, sizeof(choice->table.draft_reason),
-             "the budget cannot hold it beside the target: both together want %s%s", least,
+             "the draft is left out: the budget cannot hold it beside the target, both together want %s%s", least,
              in->target_ram_percent >= 0 ? " and the layers asked for" : "");
     return LEVER_OK;
 }

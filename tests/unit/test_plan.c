@@ -1,6 +1,8 @@
 /* test_plan.c - the memory plan as a table: what a budget buys, and that it is never passed. The model is made of
  * numbers alone: 28 layers of 1536, like the default target. */
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/plan.h"
 #include "ggml.h"
@@ -193,11 +195,171 @@ static void test_ring_holds_a_stage(void **state) {
     assert_int_equal(choice.rows_max, choice.batch_rows);
 }
 
+/* --- With a draft ------------------------------------------------------------------------------------------------ */
+
+static const lv_model draft_model = {.hparams = {.layers_count = 24,
+                                                 .embedding = 896,
+                                                 .heads_count = 14,
+                                                 .kv_heads_count = 2,
+                                                 .head_dim = 64,
+                                                 .feed_forward = 4864,
+                                                 .vocabulary = VOCABULARY,
+                                                 .context_train = 32768}};
+
+static lv_plan_input input_with_draft(const world *w, uint64_t budget) {
+    lv_plan_input in = input_of(w, budget);
+    in.io_bytes_per_second = 2.0e9;
+    in.memory_bytes_per_second = 20.0e9;
+    in.draft = (lv_plan_draft){
+        .model = &draft_model, .bytes = 250u << 20, .step_bytes = 220u << 20, .compare_bytes = 80u << 20};
+    return in;
+}
+
+static lv_plan_input without_draft(const lv_plan_input *in) {
+    lv_plan_input alone = *in;
+    alone.draft.model = NULL;
+    return alone;
+}
+
+static lv_plan_choice chosen(const lv_plan_input *in) {
+    lv_plan_choice choice;
+    lever_error error;
+    CHECK_OK(lv_plan_choose(in, &choice, &error));
+    return choice;
+}
+
+static uint64_t row_of(const lever_plan *table, lv_category category) {
+    for (uint32_t i = 0; i < table->rows_count; i++) {
+        if (strcmp(table->rows[i].category, lv_category_name(category)) == 0) return table->rows[i].bytes;
+    }
+    return 0;
+}
+
+/* The draft is one row; the context stays what it was, and layers pay. */
+static void test_draft_is_kept(void **state) {
+    const world *w = *state;
+    const lv_plan_input in = input_with_draft(w, 900u << 20), alone = without_draft(&in);
+    const lv_plan_choice with = chosen(&in), without = chosen(&alone);
+    assert_true(with.table.draft_used);
+    assert_string_equal(with.table.draft_reason, "");
+    assert_int_equal(with.table.draft_bytes,
+                     in.draft.bytes + lv_plan_draft_session_bytes(&w->model, &draft_model, with.context_tokens));
+    assert_int_equal(row_of(&with.table, LV_MEM_DRAFT), with.table.draft_bytes);
+    assert_int_equal(with.context_tokens, without.context_tokens);
+    assert_int_equal(with.table.least_bytes, without.table.least_bytes);
+    assert_true(with.table.pinned_bytes < without.table.pinned_bytes);
+    assert_true(with.table.total_bytes <= in.budget_bytes);
+    assert_true(with.rows_max >= 65);
+    assert_int_equal(with.logits_rows, 16);
+    assert_false(without.table.draft_used);
+    assert_int_equal(without.table.draft_bytes, 0);
+}
+
+/* A draft as slow as its target gains nothing: then the plan is that of the target alone, and says why. */
+static void test_draft_is_left_out(void **state) {
+    const world *w = *state;
+    lv_plan_input in = input_with_draft(w, 1500u << 20);
+    in.draft.step_bytes = 900u << 20;
+    const lv_plan_input alone = without_draft(&in);
+    const lv_plan_choice choice = chosen(&in), without = chosen(&alone);
+    assert_false(choice.table.draft_used);
+    assert_non_null(strstr(choice.table.draft_reason, "predicted to be faster"));
+    assert_non_null(strstr(choice.table.draft_reason, "--force-draft"));
+    assert_int_equal(choice.table.total_bytes, without.table.total_bytes);
+    assert_int_equal(choice.table.pinned_bytes, without.table.pinned_bytes);
+    assert_int_equal(row_of(&choice.table, LV_MEM_DRAFT), 0);
+
+    in.draft.forced = true;
+    assert_true(chosen(&in).table.draft_used);
+    in.draft.forced = false;
+    in.target_ram_percent = 50;
+    assert_true(chosen(&in).table.draft_used);
+}
+
+static void test_draft_that_does_not_fit(void **state) {
+    const world *w = *state;
+    lv_plan_input in = input_with_draft(w, 1);
+    lv_plan_choice choice;
+    lever_error error;
+    CHECK_FAILS(lv_plan_choose(&in, &choice, &error), LEVER_E_BUDGET, "least");
+    in.budget_bytes = choice.table.least_bytes;
+    choice = chosen(&in);
+    assert_false(choice.table.draft_used);
+    assert_non_null(strstr(choice.table.draft_reason, "cannot hold"));
+
+    in.draft.forced = true;
+    CHECK_FAILS(lv_plan_choose(&in, &choice, &error), LEVER_E_BUDGET, "with the draft");
+    assert_true(choice.table.total_bytes > in.budget_bytes);
+
+    /* Comparing vocabularies may need more than running does. */
+    in = input_with_draft(w, 900u << 20);
+    in.draft.compare_bytes = 900u << 20;
+    assert_non_null(strstr(chosen(&in).table.draft_reason, "cannot hold"));
+
+    in = input_with_draft(w, 900u << 20);
+    in.target_ram_percent = 60;
+    assert_non_null(strstr(chosen(&in).table.draft_reason, "layers asked for"));
+    in.draft.forced = true;
+    CHECK_FAILS(lv_plan_choose(&in, &choice, &error), LEVER_E_BUDGET, "60 %");
+}
+
+/* Where a draft fits, so does a tree with its root. No budget is passed, and once a draft fits it stays. */
+static void test_draft_at_every_budget(void **state) {
+    const world *w = *state;
+    bool used = false;
+    uint32_t narrow = 0, wide = 0;
+    const lv_plan_input first = input_with_draft(w, LV_LEDGER_UNLIMITED);
+    const lv_plan_choice most = chosen(&first);
+    for (uint64_t budget = most.table.least_bytes; budget < most.table.all_bytes + (20u << 20); budget += 3u << 20) {
+        const lv_plan_input in = input_with_draft(w, budget);
+        const lv_plan_choice choice = chosen(&in);
+        assert_true(choice.table.total_bytes <= budget);
+        assert_int_equal(choice.table.draft_used, choice.table.draft_reason[0] == '\0');
+        assert_true(choice.table.draft_used || !used);
+        used = choice.table.draft_used;
+        if (used) *(choice.rows_max >= 65 ? &wide : &narrow) += 1;
+    }
+    assert_true(used);
+    assert_true(wide > 10 * narrow);
+    assert_int_equal(chosen(&first).table.pass_read_bytes, 0);
+}
+
+static void test_speeds(void **state) {
+    (void)state;
+    const double mib = 1048576.0;
+    static const struct {
+        uint64_t read_mib, layer_mib, head_mib, step_mib;
+        double io, memory, plain, with;
+    } cases[] = {
+        /* milliseconds: pass 50, of which computing 1000 / 20000 * 1000; a step 10 + 1; head 1.3 * 10 */
+        {0, 800, 200, 200, 1e9, 20000 * 1048576.0, 1 / 0.050, 8.5 / (7 * 0.011 + 0.064 + 0.013)},
+        {1000, 800, 200, 200, 1000 * 1048576.0, 20000 * 1048576.0, 1.0, 8.5 / (7 * 0.011 + 1.0 + 0.013)},
+        /* a draft far slower than its target: a short tree is the best */
+        {0, 800, 200, 10000, 1e9, 20000 * 1048576.0, 1 / 0.050, 3.3 / (2.5 * 0.501 + 0.064 + 0.013)},
+        /* nothing measured: 2e9 and 20e9 */
+        {1000, 800, 200, 0, 0, 0, 2e9 / (1000 * 1048576.0), 8.5 / (7 * 0.001 + 1048.576 / 2000 + 0.013631488)},
+    };
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        const lv_plan_rates rates = {.read_bytes = (uint64_t)((double)cases[c].read_mib * mib),
+                                     .layer_bytes = (uint64_t)((double)cases[c].layer_mib * mib),
+                                     .head_bytes = (uint64_t)((double)cases[c].head_mib * mib),
+                                     .step_bytes = (uint64_t)((double)cases[c].step_mib * mib),
+                                     .io_bytes_per_second = cases[c].io,
+                                     .memory_bytes_per_second = cases[c].memory};
+        const double plain = lv_plan_speed_plain(&rates), with = lv_plan_speed_with_draft(&rates);
+        if (fabs(plain / cases[c].plain - 1) > 1e-6 || fabs(with / cases[c].with - 1) > 1e-6) {
+            fail_msg("case %zu: %g and %g instead of %g and %g", c, plain, with, cases[c].plain, cases[c].with);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_budget_is_passed), cmocka_unit_test(test_all_bytes_pins_all),
-        cmocka_unit_test(test_share_of_the_layers), cmocka_unit_test(test_context),
-        cmocka_unit_test(test_ring_holds_a_stage),
+        cmocka_unit_test(test_no_budget_is_passed),   cmocka_unit_test(test_all_bytes_pins_all),
+        cmocka_unit_test(test_share_of_the_layers),   cmocka_unit_test(test_context),
+        cmocka_unit_test(test_ring_holds_a_stage),    cmocka_unit_test(test_draft_is_kept),
+        cmocka_unit_test(test_draft_is_left_out),     cmocka_unit_test(test_draft_that_does_not_fit),
+        cmocka_unit_test(test_draft_at_every_budget), cmocka_unit_test(test_speeds),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
 }
