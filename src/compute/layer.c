@@ -306,7 +306,8 @@ static void begin_measuring(lv_forward *f) {
     f->pass_begin_ns = lv_clock_now_ns(&lv_clock_real);
     f->pass_compute_ns = lv_graph_compute_ns(f->graph);
     f->pass_wait_ns = store.wait_ns;
-    lv_graph_set_single(f->graph, threads_are_chosen(f) ? f->threads.single : f->compute_threads == LV_COMPUTE_ONE);
+    f->computed_single = threads_are_chosen(f) ? f->threads.single : f->compute_threads == LV_COMPUTE_ONE;
+    lv_graph_set_single(f->graph, f->computed_single);
 }
 
 static void end_measuring(lv_forward *f) {

@@ -15,6 +15,10 @@
 enum { LANES_DEFAULT = 2, LANES_MAX = 16, THREADS_MAX = 64 };
 
 /* Beside what the process took before: code and library data that opening and the first answer still touch. */
+/* Until doctor, or the first cycles, have measured. */
+#define MEMORY_RATE_ASSUMED 20e9
+#define IO_RATE_ASSUMED 2e9
+
 static const uint64_t program_growth_bytes = (uint64_t)6 << 20;
 
 /* --- Options ----------------------------------------------------------------------------------------------------- */
@@ -237,6 +241,27 @@ static lever_status open_forward(lever_engine *engine, lever_error *error) {
     return lv_forward_open(&engine->forward, &options, error);
 }
 
+/* What holds until something was measured: memory and disk are the limits, of which doctor may have found the rates. */
+static lever_status open_costs(lever_engine *engine, lever_error *error) {
+    const lever_plan *table = &engine->plan.table;
+    const double memory = table->memory_bytes_per_second > 0 ? table->memory_bytes_per_second : MEMORY_RATE_ASSUMED;
+    const double io = table->io_bytes_per_second > 0 ? table->io_bytes_per_second : IO_RATE_ASSUMED;
+    const double draft = engine->draft ? (double)lv_draft_model_step_bytes(engine->draft) : 0;
+    const uint64_t ring = table->ring_bytes < table->pass_read_bytes ? table->ring_bytes : table->pass_read_bytes;
+    lv_costs prior;
+    lv_costs_init(&prior, (double)table->layer_bytes / memory, draft / memory + 1e-3,
+                  (double)table->head_bytes / memory, (double)table->pass_read_bytes / io, (double)ring / io);
+    const lv_costs_share_options options = {
+        .folder = engine->options.cache_dir,
+        .frozen_path = engine->options.costs_path,
+        .target_path = engine->options.model_path,
+        .draft_path = engine->draft ? engine->options.draft_path : NULL,
+        .pass_read_bytes = table->pass_read_bytes,
+        .threads = engine->threads,
+    };
+    return lv_costs_share_open(&engine->costs, &options, &prior, engine->ledger, error);
+}
+
 /* Books what the program itself takes, makes the plan from what is in use, and puts the limit in force. */
 static lever_status make_plan(lever_engine *engine, const lv_engine_files *files, uint64_t rss_at_start,
                               lever_error *error) {
@@ -311,6 +336,7 @@ static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, leve
     engine->transform_scratch = memory;
     engine->kernels = lv_kernels_best();
     LV_TRY(open_draft(engine, error));
+    LV_TRY(open_costs(engine, error));
     LV_TRY(open_store(engine, error));
     return open_forward(engine, error);
 }
@@ -352,6 +378,7 @@ void lever_engine_close(lever_engine **out) {
     if (!out || !*out) return;
     lever_engine *engine = *out;
     lv_ledger *ledger = engine->ledger;
+    lv_costs_share_close(&engine->costs);
     lv_forward_close(&engine->forward);
     lv_free(engine->rows);
     lv_store_close(&engine->store);

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "engine/costs_file.h"
 #include "engine/draft_model.h"
 #include "engine/plan.h"
 #include "engine/profile.h"
@@ -33,6 +34,7 @@ struct lever_engine {
     lv_row *rows; /* plan.rows_max: the rows of the pass that is running */
 
     lv_draft_model *draft; /* NULL: none, or left out by the plan */
+    lv_costs_share costs;
 
     pthread_mutex_t transform_lock; /* guards transform_scratch: lanes and the consumer turn blocks into tiles */
     void *transform_scratch;

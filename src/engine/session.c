@@ -1,39 +1,15 @@
-/* session.c - one conversation: which tokens it holds, and how they come to be.
- *
- * Three numbers say where a session stands. tokens_count: the tokens that it holds. computed_count: how many of them
- * have keys and values in the cache. logits_count: the number of tokens that the logits follow, 0 for none. Whatever is
- * done moves them forward only after a pass has succeeded, so that an error or a cancellation leaves a session that can
- * go on. Rewinding is just a smaller count: cache slots behind it are overwritten later. */
+/* session.c - one conversation: opening, prompts, scores, rewinding. Answers are in generate.c. */
 #include <string.h>
 
 #include "base/memory.h"
 #include "base/system.h"
-#include "engine/answer.h"
-#include "engine/engine_state.h"
-#include "spec/sampler.h"
+#include "engine/costs_file.h"
+#include "engine/session_state.h"
 
-enum { PIECE_BYTES_MAX = 1024, SCORE_ROWS_MAX = 8 };
+enum { SCORE_ROWS_MAX = 8 };
 
 /* Set aside when a session opens, so that an answer never finds the budget spent: stop texts and what is held back. */
 static const uint64_t answer_bytes = LV_PLAN_ANSWER_BYTES;
-
-struct lever_session {
-    lever_engine *engine;
-    bool answer_is_booked;
-    uint32_t context_tokens;
-    lv_kv kv;
-    int32_t *tokens;
-    size_t tokens_count, computed_count, logits_count;
-    float *logits;
-    lv_sampler *sampler;
-    atomic_bool cancelled;
-    uint64_t prompt_begin_ns;
-    lever_statistics statistics;
-};
-
-static double seconds_since(uint64_t begin_ns) {
-    return lv_seconds(lv_clock_now_ns(&lv_clock_real) - begin_ns);
-}
 
 /* --- Opening and closing ----------------------------------------------------------------------------------------- */
 
@@ -53,12 +29,27 @@ static lever_status open_memory(lever_session *session, lever_error *error) {
     LV_TRY(lv_alloc_checked(&memory, engine->ledger, LV_MEM_SESSION, session->context_tokens, sizeof(int32_t),
                             "a session's tokens", error));
     session->tokens = memory;
-    memory = NULL;
-    LV_TRY(lv_alloc_checked(&memory, engine->ledger, LV_MEM_LOGITS, h->vocabulary, sizeof(float), "logits", error));
+    session->logits_rows = engine->draft ? LV_CYCLE_HEAD_ROWS : 1;
+    LV_TRY(lv_alloc_checked(&memory, engine->ledger, LV_MEM_LOGITS, (size_t)session->logits_rows * h->vocabulary,
+                            sizeof(float), "logits", error));
     session->logits = memory;
     LV_TRY(lv_ledger_reserve(engine->ledger, LV_MEM_SESSION, answer_bytes, error));
     session->answer_is_booked = true;
-    return lv_sampler_open(&session->sampler, (int32_t)h->vocabulary, engine->ledger, error);
+    LV_TRY(lv_sampler_open(&session->sampler, (int32_t)h->vocabulary, engine->ledger, error));
+    LV_TRY(lv_cycle_open(&session->cycle, engine->ledger, error));
+    lv_costs_share_take(&engine->costs, &session->cycle.costs, &session->cycle.calibration);
+    if (!engine->draft) return LEVER_OK;
+    const lv_speculation_options options = {
+        .draft = engine->draft,
+        .context_tokens = session->context_tokens,
+        .vocabulary = (uint32_t)lv_vocab_tokens_count(engine->vocab),
+        .threads = engine->threads,
+        .cancel = &session->cancelled,
+        .costs = &session->cycle.costs,
+        .calibration = &session->cycle.calibration,
+        .ledger = engine->ledger,
+    };
+    return lv_speculation_open(&session->speculation, &options, error);
 }
 
 lever_status lever_session_open(lever_session **out, lever_engine *engine, const lever_session_options *options,
@@ -95,6 +86,8 @@ lever_status lever_session_open(lever_session **out, lever_engine *engine, const
 void lever_session_close(lever_session **out) {
     if (!out || !*out) return;
     lever_session *session = *out;
+    lv_speculation_close(&session->speculation);
+    lv_cycle_close(&session->cycle);
     lv_sampler_close(&session->sampler);
     if (session->answer_is_booked) lv_ledger_release(session->engine->ledger, LV_MEM_SESSION, answer_bytes);
     lv_free(session->logits);
@@ -184,8 +177,13 @@ static lever_status run_pass(lever_session *session, const pass_request *request
     return LEVER_OK;
 }
 
-/* A cancellation is obeyed once. */
-static lever_status end_call(lever_session *session, lever_status status) {
+lever_status lv_session_compute(lever_session *session, size_t first, size_t count, lever_error *error) {
+    const pass_request request = {.tokens = session->tokens, .first = first, .count = count};
+    bool stop = false;
+    return run_pass(session, &request, NULL, &stop, error);
+}
+
+lever_status lv_session_end_call(lever_session *session, lever_status status) {
     if (status == LEVER_E_CANCELLED) atomic_store(&session->cancelled, false);
     return status;
 }
@@ -234,6 +232,7 @@ static lever_status compute_from(lever_session *session, const int32_t *tokens, 
     bool stop = false;
     memmove(session->tokens, tokens, tokens_count * sizeof(*tokens));
     session->tokens_count = session->computed_count = common;
+    lv_speculation_truncate(session->speculation, common);
     while (session->computed_count < tokens_count && status == LEVER_OK && !stop) {
         const size_t left = tokens_count - session->computed_count;
         const size_t count = left < engine->plan.rows_max ? left : engine->plan.rows_max;
@@ -272,8 +271,8 @@ lever_status lever_session_prompt(lever_session *session, const int32_t *tokens,
     session->statistics.prompt_tokens_reused = common;
     session->logits_count = 0;
     const lever_status status = compute_from(session, tokens, tokens_count, common, NULL, NULL, NULL, error);
-    session->statistics.prefill_seconds = seconds_since(session->prompt_begin_ns);
-    return end_call(session, status);
+    session->statistics.prefill_seconds = lv_seconds_since(session->prompt_begin_ns);
+    return lv_session_end_call(session, status);
 }
 
 lever_status lever_session_score(lever_session *session, const int32_t *tokens, size_t tokens_count,
@@ -291,7 +290,7 @@ lever_status lever_session_score(lever_session *session, const int32_t *tokens, 
     session->logits_count = 0;
     const lever_status status = compute_from(session, tokens, tokens_count, 0, buffer, on_logits, user, error);
     lv_free(buffer);
-    return end_call(session, status);
+    return lv_session_end_call(session, status);
 }
 
 lever_status lever_session_rewind(lever_session *session, size_t tokens_count, lever_error *error) {
@@ -301,6 +300,7 @@ lever_status lever_session_rewind(lever_session *session, size_t tokens_count, l
                        session->tokens_count);
     }
     session->tokens_count = tokens_count;
+    lv_speculation_truncate(session->speculation, tokens_count);
     if (session->computed_count > tokens_count) session->computed_count = tokens_count;
     if (session->logits_count != tokens_count) session->logits_count = 0;
     return LEVER_OK;
@@ -314,202 +314,6 @@ const int32_t *lever_session_tokens(const lever_session *session, size_t *count)
 const float *lever_session_logits(const lever_session *session) {
     if (session->logits_count == 0 || session->logits_count != session->tokens_count) return NULL;
     return session->logits;
-}
-
-/* --- Generate ---------------------------------------------------------------------------------------------------- */
-
-void lever_generate_options_init(lever_generate_options *options) {
-    memset(options, 0, sizeof(*options));
-    options->temperature = 0.7f;
-    options->top_p = 0.95f;
-    options->repeat_penalty = 1.0f;
-    options->penalty_tokens = 64;
-}
-
-const char *lever_finish_text(lever_finish finish) {
-    switch (finish) {
-    case LEVER_FINISH_STOP:
-        return "stop";
-    case LEVER_FINISH_LENGTH:
-        return "length";
-    case LEVER_FINISH_CANCELLED:
-        return "cancelled";
-    }
-    return "unknown";
-}
-
-typedef struct {
-    lever_session *session;
-    const lever_generate_options *options;
-    lv_sampling sampling;
-    lv_answer *answer;
-    lever_token_fn on_token;
-    void *user;
-    lever_finish finish;
-    bool ended;
-    uint64_t first_token_ns;
-} generation;
-
-/* Logits for the next token: computes the last token's when they are not there, and nothing when they are. */
-static lever_status ensure_logits(lever_session *session, lever_error *error) {
-    if (session->tokens_count == 0) {
-        return lv_fail(error, LEVER_E_ARGUMENT, "the session holds no tokens; call lever_session_prompt first");
-    }
-    if (lever_session_logits(session)) return LEVER_OK;
-    size_t first = session->computed_count;
-    if (first == session->tokens_count) first--;
-    while (first < session->tokens_count) {
-        const size_t left = session->tokens_count - first;
-        const size_t count = left < session->engine->plan.rows_max ? left : session->engine->plan.rows_max;
-        const pass_request request = {
-            .tokens = session->tokens, .first = first, .count = count, .want_last = count == left};
-        bool stop = false;
-        LV_TRY(run_pass(session, &request, NULL, &stop, error));
-        session->statistics.cycles++;
-        first += count;
-    }
-    return LEVER_OK;
-}
-
-static void give_out(generation *g, int32_t token, const lv_answer_text *text) {
-    if (!g->on_token) return;
-    if (token < 0 && text->bytes == 0) return;
-    if (!g->on_token(g->user, token, text->data, text->bytes) && !g->ended) {
-        g->ended = true;
-        g->finish = LEVER_FINISH_STOP;
-    }
-}
-
-/* Appends the token that was picked and gives out what became certain. */
-static void take_token(generation *g, int32_t token) {
-    lever_session *session = g->session;
-    if (!g->options->ignore_end && lv_vocab_is_end(session->engine->vocab, token)) {
-        /* It stays in the session, so that a conversation's next turn finds its prefix. */
-        session->tokens[session->tokens_count++] = token;
-        g->ended = true;
-        g->finish = LEVER_FINISH_STOP;
-        return;
-    }
-    session->tokens[session->tokens_count++] = token;
-    session->statistics.completion_tokens++;
-    if (session->statistics.completion_tokens == 1) {
-        g->first_token_ns = lv_clock_now_ns(&lv_clock_real);
-        session->statistics.first_token_seconds = seconds_since(session->prompt_begin_ns);
-    }
-    char piece[PIECE_BYTES_MAX];
-    const size_t bytes = lv_vocab_piece(session->engine->vocab, token, false, piece, sizeof(piece));
-    lv_answer_text text;
-    if (lv_answer_push(g->answer, piece, bytes < sizeof(piece) ? bytes : sizeof(piece), &text)) {
-        g->ended = true;
-        g->finish = LEVER_FINISH_STOP;
-    }
-    give_out(g, token, &text);
-}
-
-static bool is_at_limit(const generation *g) {
-    const lever_session *session = g->session;
-    if (g->options->tokens_max && session->statistics.completion_tokens >= g->options->tokens_max) return true;
-    return session->tokens_count >= session->context_tokens;
-}
-
-static lever_status generate_tokens(generation *g, lever_error *error) {
-    lever_session *session = g->session;
-    while (!g->ended) {
-        if (is_at_limit(g)) {
-            g->finish = LEVER_FINISH_LENGTH;
-            break;
-        }
-        LV_TRY(ensure_logits(session, error));
-        if (atomic_load(&session->cancelled)) return lv_fail(error, LEVER_E_CANCELLED, "cancelled");
-        const int32_t token = lv_sampler_pick(session->sampler, &g->sampling, session->logits, session->tokens,
-                                              session->tokens_count, session->tokens_count);
-        take_token(g, token);
-    }
-    return LEVER_OK;
-}
-
-typedef struct {
-    lv_store_counters store;
-    lv_forward_counters forward;
-} counters_snapshot;
-
-static void take_snapshot(lever_engine *engine, counters_snapshot *snapshot) {
-    lv_store_get_counters(engine->store, &snapshot->store);
-    lv_forward_get_counters(engine->forward, &snapshot->forward);
-}
-
-static void fill_statistics(generation *g, const counters_snapshot *before) {
-    lever_session *session = g->session;
-    lever_statistics *s = &session->statistics;
-    counters_snapshot now;
-    take_snapshot(session->engine, &now);
-    if (g->first_token_ns) s->decode_seconds = seconds_since(g->first_token_ns);
-    if (s->completion_tokens > 1 && s->decode_seconds > 0) {
-        s->tokens_per_second = (double)(s->completion_tokens - 1) / s->decode_seconds;
-    }
-    s->nodes_verified = s->cycles;
-    s->layer_rows = now.forward.layer_rows - before->forward.layer_rows;
-    s->bytes_read = now.store.bytes_read - before->store.bytes_read;
-    s->io_seconds = lv_seconds(now.store.busy_ns - before->store.busy_ns);
-    s->compute_seconds = lv_seconds(now.forward.compute_ns - before->forward.compute_ns);
-    s->head_seconds = lv_seconds(now.forward.head_ns - before->forward.head_ns);
-}
-
-static lv_sampling sampling_of(const lever_generate_options *options) {
-    return (lv_sampling){
-        .temperature = options->temperature,
-        .top_k = options->top_k,
-        .top_p = options->top_p,
-        .min_p = options->min_p,
-        .repeat_penalty = options->repeat_penalty,
-        .presence_penalty = options->presence_penalty,
-        .frequency_penalty = options->frequency_penalty,
-        .penalty_tokens = options->penalty_tokens,
-        .seed = options->seed,
-    };
-}
-
-static void clear_generation_statistics(lever_session *session) {
-    const lever_statistics old = session->statistics;
-    session->statistics = (lever_statistics){
-        .prompt_tokens = old.prompt_tokens,
-        .prompt_tokens_reused = old.prompt_tokens_reused,
-        .prefill_passes = old.prefill_passes,
-        .prefill_seconds = old.prefill_seconds,
-    };
-    /* A second answer without a new prompt counts its first token from here. */
-    if (old.completion_tokens > 0) session->prompt_begin_ns = lv_clock_now_ns(&lv_clock_real);
-}
-
-lever_status lever_session_generate(lever_session *session, const lever_generate_options *options,
-                                    lever_token_fn on_token, void *user, lever_finish *finish, lever_error *error) {
-    lv_error_clear(error);
-    lever_generate_options defaults;
-    lever_generate_options_init(&defaults);
-    generation g = {.session = session,
-                    .options = options ? options : &defaults,
-                    .on_token = on_token,
-                    .user = user,
-                    .finish = LEVER_FINISH_CANCELLED};
-    if (finish) *finish = g.finish;
-    g.sampling = sampling_of(g.options);
-    LV_TRY(lv_sampling_check(&g.sampling, error));
-    /* Booked by the session already. */
-    LV_TRY(lv_answer_open(&g.answer, g.options->stops, g.options->stops_count, PIECE_BYTES_MAX, NULL, error));
-    clear_generation_statistics(session);
-    counters_snapshot before;
-    take_snapshot(session->engine, &before);
-    const lever_status status = generate_tokens(&g, error);
-    if (!g.ended || status != LEVER_OK) {
-        lv_answer_text text;
-        const bool stopped = lv_answer_finish(g.answer, &text);
-        give_out(&g, -1, &text);
-        if (stopped && status == LEVER_OK) g.finish = LEVER_FINISH_STOP;
-    }
-    fill_statistics(&g, &before);
-    lv_answer_close(&g.answer);
-    if (finish) *finish = g.finish;
-    return end_call(session, status);
 }
 
 /* --- Statistics -------------------------------------------------------------------------------------------------- */

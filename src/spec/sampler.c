@@ -226,7 +226,13 @@ static int32_t pick_any(const scope *look, int32_t likeliest) {
     return best.id;
 }
 
-static float penalty_applied(const lv_sampling *sampling, float logit, uint32_t count) {
+bool lv_sampling_penalises(const lv_sampling *sampling) {
+    return (sampling->repeat_penalty != 1.0f || sampling->presence_penalty != 0.0f ||
+            sampling->frequency_penalty != 0.0f) &&
+           sampling->penalty_tokens != 0;
+}
+
+float lv_sampling_penalise(const lv_sampling *sampling, float logit, uint32_t count) {
     double value = (double)logit;
     value = value > 0 ? value / (double)sampling->repeat_penalty : value * (double)sampling->repeat_penalty;
     const double frequency = (double)count * (double)sampling->frequency_penalty;
@@ -239,13 +245,11 @@ static float penalty_applied(const lv_sampling *sampling, float logit, uint32_t 
 
 static const float *penalise(lv_sampler *sampler, const lv_sampling *sampling, const float *logits,
                              const int32_t *history, size_t history_count) {
-    const bool off =
-        sampling->repeat_penalty == 1.0f && sampling->presence_penalty == 0.0f && sampling->frequency_penalty == 0.0f;
     size_t window = history_count;
     if (sampling->penalty_tokens >= 0 && (size_t)sampling->penalty_tokens < window) {
         window = (size_t)sampling->penalty_tokens;
     }
-    if (off || window == 0) return logits;
+    if (!lv_sampling_penalises(sampling) || window == 0) return logits;
 
     memcpy(sampler->penalised, logits, (size_t)sampler->vocabulary * sizeof *logits);
     const int32_t *recent = history + (history_count - window);
@@ -255,7 +259,7 @@ static const float *penalise(lv_sampler *sampler, const lv_sampling *sampling, c
     for (size_t i = 0; i < window; i++) {
         const int32_t id = recent[i];
         if (id < 0 || id >= sampler->vocabulary || sampler->counts[id] == 0) continue;
-        sampler->penalised[id] = penalty_applied(sampling, logits[id], sampler->counts[id]);
+        sampler->penalised[id] = lv_sampling_penalise(sampling, logits[id], sampler->counts[id]);
         sampler->counts[id] = 0;
     }
     return sampler->penalised;

@@ -24,6 +24,11 @@ typedef struct {
  */
 lever_status lv_sampling_check(const lv_sampling *sampling, lever_error *error);
 
+/* Whether there are penalties at all, and what they make of the logit of a token that is `count` times in the history.
+ */
+bool lv_sampling_penalises(const lv_sampling *sampling);
+float lv_sampling_penalise(const lv_sampling *sampling, float logit, uint32_t count);
+
 typedef struct lv_sampler lv_sampler;
 
 /* Scratch for `vocabulary` logits, booked as LV_MEM_LOGITS: lv_sampler_bytes of it. */

@@ -1,0 +1,130 @@
+/* costs_file.c - the file's name is made of what the costs depend on; its text is that of costs and calibration. */
+#include "engine/costs_file.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+enum { PATH_BYTES = 4096, TEXT_BYTES_MAX = 1 << 20 };
+
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes) {
+    const unsigned char *byte = data;
+    for (size_t i = 0; i < bytes; i++) hash = (hash ^ byte[i]) * 0x100000001b3u; /* FNV-1a */
+    return hash;
+}
+
+/* A model is told by its name without folders and its size. */
+static uint64_t hash_model(uint64_t hash, const char *path) {
+    struct stat status;
+    if (!path || stat(path, &status) != 0) return hash;
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    const int64_t bytes = (int64_t)status.st_size;
+    return hash_bytes(hash_bytes(hash, name, strlen(name)), &bytes, sizeof(bytes));
+}
+
+static bool path_of(const lv_costs_share_options *o, char *out) {
+    if (!o->folder || !o->folder[0]) return false;
+    uint64_t hash = hash_model(0xcbf29ce484222325u, o->target_path);
+    hash = hash_model(hash, o->draft_path);
+    /* Budgets that stream nearly the same share costs: 64 MiB make a class. */
+    const uint64_t class = o->pass_read_bytes >> 26;
+    hash = hash_bytes(hash, &class, sizeof(class));
+    hash = hash_bytes(hash, &o->threads, sizeof(o->threads));
+    const int length = snprintf(out, PATH_BYTES, "%s/pair-%016" PRIx64 ".costs", o->folder, hash);
+    return length > 0 && length < PATH_BYTES;
+}
+
+static bool read_text(lv_costs_share *share, char *text) {
+    lv_costs costs = share->costs;
+    lv_calibration calibration = share->calibration;
+    if (!lv_costs_read(&costs, text) || !lv_calibration_read(&calibration, text)) return false;
+    share->costs = costs;
+    share->calibration = calibration;
+    return true;
+}
+
+static lever_status load(lv_costs_share *share, const char *path, bool required, lever_error *error) {
+    FILE *file = fopen(path, "re");
+    if (!file) {
+        if (!required) return LEVER_OK;
+        return lv_fail(error, LEVER_E_IO, "%s: cannot be read (%s); give a file of costs, or leave the option out",
+                       path, strerror(errno));
+    }
+    char *text = lv_alloc(share->ledger, LV_MEM_SESSION, 1, TEXT_BYTES_MAX + 1);
+    bool fine = false;
+    if (text) {
+        const size_t bytes = fread(text, 1, TEXT_BYTES_MAX, file);
+        text[bytes] = '\0';
+        fine = strlen(text) == bytes && read_text(share, text);
+        lv_free(text);
+    }
+    fclose(file);
+    if (fine || !required) return LEVER_OK;
+    return lv_fail(error, LEVER_E_FORMAT, "%s: is not a file of costs, or damaged; write it anew", path);
+}
+
+lever_status lv_costs_share_open(lv_costs_share *share, const lv_costs_share_options *options, const lv_costs *prior,
+                                 lv_ledger *ledger, lever_error *error) {
+    memset(share, 0, sizeof(*share));
+    pthread_mutex_init(&share->lock, NULL);
+    share->ledger = ledger;
+    share->costs = *prior;
+    lv_calibration_init(&share->calibration);
+    if (options->frozen_path) {
+        LV_TRY(load(share, options->frozen_path, true, error));
+        share->costs.frozen = share->calibration.frozen = true;
+        return LEVER_OK;
+    }
+    char path[PATH_BYTES];
+    if (!path_of(options, path)) return LEVER_OK;
+    share->path = lv_strdup(ledger, LV_MEM_SESSION, path);
+    return load(share, path, false, error);
+}
+
+static void save(lv_costs_share *share) {
+    const size_t costs_bytes = lv_costs_write(&share->costs, NULL, 0);
+    const size_t all = costs_bytes + lv_calibration_write(&share->calibration, NULL, 0);
+    char *text = lv_alloc(share->ledger, LV_MEM_SESSION, 1, all + 1);
+    if (!text) return;
+    lv_costs_write(&share->costs, text, all + 1);
+    lv_calibration_write(&share->calibration, text + costs_bytes, all + 1 - costs_bytes);
+    char unfinished[PATH_BYTES + 32];
+    snprintf(unfinished, sizeof(unfinished), "%s.%ld.part", share->path, (long)getpid());
+    FILE *file = fopen(unfinished, "we");
+    if (file) {
+        const bool written = fwrite(text, 1, all, file) == all;
+        const bool closed = fclose(file) == 0;
+        if (!written || !closed || rename(unfinished, share->path) != 0) unlink(unfinished);
+    }
+    lv_free(text);
+}
+
+void lv_costs_share_close(lv_costs_share *share) {
+    if (!share->ledger) return;
+    if (share->learned && share->path) save(share);
+    lv_free(share->path);
+    pthread_mutex_destroy(&share->lock);
+    memset(share, 0, sizeof(*share));
+}
+
+void lv_costs_share_take(lv_costs_share *share, lv_costs *costs, lv_calibration *calibration) {
+    pthread_mutex_lock(&share->lock);
+    *costs = share->costs;
+    *calibration = share->calibration;
+    pthread_mutex_unlock(&share->lock);
+}
+
+void lv_costs_share_give(lv_costs_share *share, const lv_costs *costs, const lv_calibration *calibration) {
+    if (costs->frozen) return;
+    pthread_mutex_lock(&share->lock);
+    share->costs = *costs;
+    share->calibration = *calibration;
+    share->learned = true;
+    pthread_mutex_unlock(&share->lock);
+}

@@ -1,0 +1,339 @@
+/* generate.c - an answer: cycles of drafting and verifying until it ends. Plain decoding is the same path with an empty
+ * tree. */
+#include <string.h>
+
+#include "base/memory.h"
+#include "engine/answer.h"
+#include "engine/trace.h"
+#include "engine/verification.h"
+
+enum { PIECE_BYTES_MAX = 1024 };
+
+void lever_generate_options_init(lever_generate_options *options) {
+    memset(options, 0, sizeof(*options));
+    options->temperature = 0.7f;
+    options->top_p = 0.95f;
+    options->repeat_penalty = 1.0f;
+    options->penalty_tokens = 64;
+}
+
+const char *lever_strategy_text(lever_strategy strategy) {
+    switch (strategy) {
+    case LEVER_STRATEGY_LEVER:
+        return "lever";
+    case LEVER_STRATEGY_AR:
+        return "ar";
+    case LEVER_STRATEGY_CHAIN:
+        return "chain";
+    case LEVER_STRATEGY_EDGE:
+        return "edge";
+    }
+    return "unknown";
+}
+
+const char *lever_finish_text(lever_finish finish) {
+    switch (finish) {
+    case LEVER_FINISH_STOP:
+        return "stop";
+    case LEVER_FINISH_LENGTH:
+        return "length";
+    case LEVER_FINISH_CANCELLED:
+        return "cancelled";
+    }
+    return "unknown";
+}
+
+typedef struct {
+    lever_session *session;
+    const lever_generate_options *options;
+    lv_sampling sampling;
+    lv_answer *answer;
+    lever_token_fn on_token;
+    void *user;
+    lever_finish finish;
+    bool ended;
+    uint64_t first_token_ns;
+
+    lv_verification *verification;
+    lv_target target;
+    lv_drafter drafter;
+    bool drafts; /* there is a draft, and the strategy uses it */
+    bool tree_is_valid;
+    char *trace; /* a line; NULL: none is wanted */
+    uint64_t ahead_cycles, ahead_hits;
+} generation;
+
+static void give_out(generation *g, int32_t token, const lv_answer_text *text) {
+    if (!g->on_token) return;
+    if (token < 0 && text->bytes == 0) return;
+    if (!g->on_token(g->user, token, text->data, text->bytes) && !g->ended) {
+        g->ended = true;
+        g->finish = LEVER_FINISH_STOP;
+    }
+}
+
+/* Appends the token that was picked and gives out what became certain. */
+static void take_token(generation *g, int32_t token) {
+    lever_session *session = g->session;
+    if (!g->options->ignore_end && lv_vocab_is_end(session->engine->vocab, token)) {
+        /* It stays in the session, so that a conversation's next turn finds its prefix. */
+        session->tokens[session->tokens_count++] = token;
+        g->ended = true;
+        g->finish = LEVER_FINISH_STOP;
+        return;
+    }
+    session->tokens[session->tokens_count++] = token;
+    session->statistics.completion_tokens++;
+    if (session->statistics.completion_tokens == 1) {
+        g->first_token_ns = lv_clock_now_ns(&lv_clock_real);
+        session->statistics.first_token_seconds = lv_seconds_since(session->prompt_begin_ns);
+    }
+    char piece[PIECE_BYTES_MAX];
+    const size_t bytes = lv_vocab_piece(session->engine->vocab, token, false, piece, sizeof(piece));
+    lv_answer_text text;
+    if (lv_answer_push(g->answer, piece, bytes < sizeof(piece) ? bytes : sizeof(piece), &text)) {
+        g->ended = true;
+        g->finish = LEVER_FINISH_STOP;
+    }
+    give_out(g, token, &text);
+}
+
+static bool is_at_limit(const generation *g) {
+    const lever_session *session = g->session;
+    if (g->options->tokens_max && session->statistics.completion_tokens >= g->options->tokens_max) return true;
+    return session->tokens_count >= session->context_tokens;
+}
+
+/* --- Cycles ------------------------------------------------------------------------------------------------------ */
+
+/* How deep a tree may be: what the context and the answer's limit leave for it. */
+static uint32_t depth_left(const generation *g) {
+    const lever_session *session = g->session;
+    uint64_t left = session->context_tokens - session->tokens_count;
+    if (g->options->tokens_max) {
+        const uint64_t tokens = g->options->tokens_max - session->statistics.completion_tokens;
+        if (tokens - 1 < left) left = tokens - 1;
+    }
+    return left < LV_TREE_DEPTH_MAX ? (uint32_t)left : LV_TREE_DEPTH_MAX;
+}
+
+static void watch_cycle(void *user, const lv_cycle *cycle, const lv_cycle_result *result) {
+    generation *g = user;
+    if (!g->trace) return;
+    lv_trace_line(g->trace, LV_TRACE_BYTES, cycle, result, g->session->statistics.cycles);
+    g->options->trace(g->options->trace_user, g->trace);
+}
+
+static void count_cycle(generation *g, const lv_cycle_result *result) {
+    lever_statistics *s = &g->session->statistics;
+    s->nodes_drafted += result->expanded_count + result->expanded_ahead_count;
+    s->nodes_accepted += result->path_count;
+    g->ahead_cycles += result->ahead;
+    g->ahead_hits += result->ahead && result->hit;
+}
+
+static lever_status run_cycle(generation *g, lever_error *error) {
+    lever_session *session = g->session;
+    lv_cycle *cycle = &session->cycle;
+    while (session->computed_count + 1 < session->tokens_count) {
+        const size_t left = session->tokens_count - 1 - session->computed_count;
+        const size_t most = session->engine->plan.rows_max;
+        LV_TRY(lv_session_compute(session, session->computed_count, left < most ? left : most, error));
+        session->statistics.cycles++;
+    }
+    if (!g->tree_is_valid) {
+        lv_tree_reset(&cycle->tree, session->tokens[session->tokens_count - 1]);
+        if (g->drafts) {
+            LV_TRY(lv_speculation_begin(session->speculation, session->tokens, session->tokens_count, &g->sampling,
+                                        cycle->drafting.children, error));
+        }
+    }
+    g->tree_is_valid = false;
+    cycle->drafting.depth_max = g->drafts ? depth_left(g) : 0;
+    session->logits_count = 0;
+    lv_cycle_result result;
+    const lever_status status = lv_cycle_run(cycle, g->drafts ? &g->drafter : NULL, &g->target, session->tokens,
+                                             session->tokens_count, watch_cycle, g, &result, error);
+    lv_verification_end(g->verification);
+    if (status != LEVER_OK) return status;
+    g->tree_is_valid = true;
+    count_cycle(g, &result);
+    for (uint32_t i = 0; i < result.path_count && !g->ended && !is_at_limit(g); i++)
+        take_token(g, result.path_tokens[i]);
+    if (!g->ended && !is_at_limit(g)) take_token(g, result.token);
+    if (session->computed_count > session->tokens_count) session->computed_count = session->tokens_count;
+    if (g->ended) lv_speculation_truncate(session->speculation, session->tokens_count);
+    return LEVER_OK;
+}
+
+static lever_status generate_tokens(generation *g, lever_error *error) {
+    lever_session *session = g->session;
+    if (session->tokens_count == 0) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "the session holds no tokens; call lever_session_prompt first");
+    }
+    while (!g->ended) {
+        if (is_at_limit(g)) {
+            g->finish = LEVER_FINISH_LENGTH;
+            break;
+        }
+        const float *logits = lever_session_logits(session);
+        if (!logits) {
+            LV_TRY(run_cycle(g, error));
+            continue;
+        }
+        if (atomic_load(&session->cancelled)) return lv_fail(error, LEVER_E_CANCELLED, "cancelled");
+        take_token(g, lv_sampler_pick(session->sampler, &g->sampling, logits, session->tokens, session->tokens_count,
+                                      session->tokens_count));
+    }
+    return LEVER_OK;
+}
+
+/* --- Policy ------------------------------------------------------------------------------------------------------ */
+
+static void set_policy(generation *g) {
+    lever_session *session = g->session;
+    const lever_generate_options *o = g->options;
+    lv_cycle *cycle = &session->cycle;
+    g->drafts = session->speculation && o->strategy != LEVER_STRATEGY_AR;
+    const double rate = cycle->drafting.rate;
+    lv_drafting_init(&cycle->drafting, g->drafts ? o->strategy : LEVER_STRATEGY_AR);
+    cycle->drafting.rate = rate;
+    cycle->drafting.stop_rule = o->stop_rule;
+    cycle->drafting.nodes_max = lv_verification_nodes_max(session);
+    if (o->tree_nodes) cycle->drafting.nodes_fixed = o->tree_nodes;
+    if (o->chain_length) cycle->drafting.chain_length = o->chain_length;
+    cycle->head = o->head;
+    cycle->ahead = !o->no_ahead;
+    cycle->lookup = !o->no_lookup;
+    session->statistics.strategy = cycle->drafting.strategy;
+    g->target = lv_verification_target(g->verification);
+    if (g->drafts) g->drafter = lv_speculation_drafter(session->speculation);
+}
+
+static lever_status check_policy(const lever_generate_options *o, lever_error *error) {
+    if ((unsigned)o->strategy > LEVER_STRATEGY_EDGE || (unsigned)o->head > LEVER_HEAD_ALL ||
+        (unsigned)o->stop_rule > LEVER_STOP_LONGRUN) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "strategy %d, head %d, stop rule %d: one of them does not exist",
+                       (int)o->strategy, (int)o->head, (int)o->stop_rule);
+    }
+    if (o->chain_length > LV_DRAFTING_NODES_MAX || o->tree_nodes > LV_DRAFTING_NODES_MAX) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "a chain of %u and a tree of %u nodes were asked for; the most is %d",
+                       o->chain_length, o->tree_nodes, LV_DRAFTING_NODES_MAX);
+    }
+    return LEVER_OK;
+}
+
+/* --- Statistics -------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    lv_store_counters store;
+    lv_forward_counters forward;
+} counters_snapshot;
+
+static void take_snapshot(lever_engine *engine, counters_snapshot *snapshot) {
+    lv_store_get_counters(engine->store, &snapshot->store);
+    lv_forward_get_counters(engine->forward, &snapshot->forward);
+}
+
+static void fill_statistics(generation *g, const counters_snapshot *before) {
+    lever_session *session = g->session;
+    lever_statistics *s = &session->statistics;
+    counters_snapshot now;
+    take_snapshot(session->engine, &now);
+    if (g->first_token_ns) s->decode_seconds = lv_seconds_since(g->first_token_ns);
+    if (s->completion_tokens > 1 && s->decode_seconds > 0) {
+        s->tokens_per_second = (double)(s->completion_tokens - 1) / s->decode_seconds;
+    }
+    if (g->drafts) {
+        lv_speculation_counters drafting;
+        lv_speculation_get_counters(session->speculation, &drafting);
+        s->draft_seconds = drafting.seconds;
+        s->draft_hidden_seconds = drafting.hidden_seconds;
+    }
+    if (g->ahead_cycles) s->ahead_hit_rate = (double)g->ahead_hits / (double)g->ahead_cycles;
+    s->layer_rows = now.forward.layer_rows - before->forward.layer_rows;
+    s->bytes_read = now.store.bytes_read - before->store.bytes_read;
+    s->io_seconds = lv_seconds(now.store.busy_ns - before->store.busy_ns);
+    s->compute_seconds = lv_seconds(now.forward.compute_ns - before->forward.compute_ns);
+    s->head_seconds = lv_seconds(now.forward.head_ns - before->forward.head_ns);
+}
+
+/* --- The call ---------------------------------------------------------------------------------------------------- */
+
+static lv_sampling sampling_of(const lever_generate_options *options) {
+    return (lv_sampling){
+        .temperature = options->temperature,
+        .top_k = options->top_k,
+        .top_p = options->top_p,
+        .min_p = options->min_p,
+        .repeat_penalty = options->repeat_penalty,
+        .presence_penalty = options->presence_penalty,
+        .frequency_penalty = options->frequency_penalty,
+        .penalty_tokens = options->penalty_tokens,
+        .seed = options->seed,
+    };
+}
+
+static void clear_generation_statistics(lever_session *session) {
+    const lever_statistics old = session->statistics;
+    session->statistics = (lever_statistics){
+        .prompt_tokens = old.prompt_tokens,
+        .prompt_tokens_reused = old.prompt_tokens_reused,
+        .prefill_passes = old.prefill_passes,
+        .prefill_seconds = old.prefill_seconds,
+    };
+    /* A second answer without a new prompt counts its first token from here. */
+    if (old.completion_tokens > 0) session->prompt_begin_ns = lv_clock_now_ns(&lv_clock_real);
+}
+
+/* What an answer needs beside the session's memory is booked with the session (LV_PLAN_ANSWER_BYTES). */
+static lever_status open_parts(generation *g, lever_error *error) {
+    void *memory = NULL;
+    LV_TRY(lv_alloc_checked(&memory, NULL, LV_MEM_SESSION, 1, sizeof(lv_verification), "an answer", error));
+    g->verification = memory;
+    lv_verification_begin(g->verification, g->session, &g->sampling);
+    if (g->options->trace) {
+        LV_TRY(lv_alloc_checked(&memory, NULL, LV_MEM_SESSION, 1, LV_TRACE_BYTES, "a trace", error));
+        g->trace = memory;
+    }
+    return lv_answer_open(&g->answer, g->options->stops, g->options->stops_count, PIECE_BYTES_MAX, NULL, error);
+}
+
+lever_status lever_session_generate(lever_session *session, const lever_generate_options *options,
+                                    lever_token_fn on_token, void *user, lever_finish *finish, lever_error *error) {
+    lv_error_clear(error);
+    lever_generate_options defaults;
+    lever_generate_options_init(&defaults);
+    generation g = {.session = session,
+                    .options = options ? options : &defaults,
+                    .on_token = on_token,
+                    .user = user,
+                    .finish = LEVER_FINISH_CANCELLED};
+    if (finish) *finish = g.finish;
+    g.sampling = sampling_of(g.options);
+    LV_TRY(lv_sampling_check(&g.sampling, error));
+    LV_TRY(check_policy(g.options, error));
+    counters_snapshot before;
+    lever_status status = open_parts(&g, error);
+    if (status != LEVER_OK) goto done;
+    clear_generation_statistics(session);
+    set_policy(&g);
+    take_snapshot(session->engine, &before);
+    status = generate_tokens(&g, error);
+    if (!g.ended || status != LEVER_OK) {
+        lv_answer_text text;
+        const bool stopped = lv_answer_finish(g.answer, &text);
+        give_out(&g, -1, &text);
+        if (stopped && status == LEVER_OK) g.finish = LEVER_FINISH_STOP;
+    }
+    fill_statistics(&g, &before);
+    if (g.drafts) lv_costs_share_give(&session->engine->costs, &session->cycle.costs, &session->cycle.calibration);
+    if (finish) *finish = g.finish;
+    status = lv_session_end_call(session, status);
+
+done:
+    lv_answer_close(&g.answer);
+    lv_free(g.trace);
+    lv_free(g.verification);
+    return status;
+}

@@ -1,0 +1,43 @@
+/* session_state.h - what session.c, generate.c and the files of a cycle share of a session. Not for others.
+ *
+ * Three numbers say where a session stands. tokens_count: the tokens that it holds. computed_count: how many of them
+ * have keys and values in the cache. logits_count: the number of tokens that `logits` follow, 0 for none. Whatever is
+ * done moves them forward only after a pass has succeeded, so that an error or a cancellation leaves a session that can
+ * go on. Rewinding is just a smaller count: cache slots behind it are overwritten later. */
+#ifndef LV_ENGINE_SESSION_STATE_H
+#define LV_ENGINE_SESSION_STATE_H
+
+#include "base/clock.h"
+#include "engine/engine_state.h"
+#include "engine/speculation.h"
+#include "spec/cycle.h"
+#include "spec/sampler.h"
+
+struct lever_session {
+    lever_engine *engine;
+    bool answer_is_booked;
+    uint32_t context_tokens;
+    lv_kv kv;
+    int32_t *tokens; /* context_tokens */
+    size_t tokens_count, computed_count, logits_count;
+    float *logits; /* logits_rows x vocabulary; the first row is what the caller sees */
+    uint32_t logits_rows;
+    lv_sampler *sampler;
+    lv_cycle cycle;
+    lv_speculation *speculation; /* NULL: no draft */
+    atomic_bool cancelled;
+    uint64_t prompt_begin_ns;
+    lever_statistics statistics;
+};
+
+static inline double lv_seconds_since(uint64_t begin_ns) {
+    return lv_seconds(lv_clock_now_ns(&lv_clock_real) - begin_ns);
+}
+
+/* session.c: one pass over tokens that the session holds, from `first` on, without logits unless they are the last. */
+lever_status lv_session_compute(lever_session *session, size_t first, size_t count, lever_error *error);
+
+/* session.c: a cancellation is obeyed once. */
+lever_status lv_session_end_call(lever_session *session, lever_status status);
+
+#endif

@@ -1,0 +1,460 @@
+/* speculation.c - expanding nodes with the draft's forward pass.
+ *
+ * Slots of the draft's cache: [0, context) is the text by position, the root included; behind it lie
+ * LV_DRAFT_TREE_SLOTS for nodes. A node that is accepted moves to its position. Tokens that became text without having
+ * been expanded (the last of a cycle as a rule) are caught up with in the forward that needs them.
+ *
+ * The thread of its own computes with one thread while the target computes with the other; it never starts a forward
+ * that is not expected to end within the pass. */
+#include "engine/speculation.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "spec/candidates.h"
+
+enum { CATCH_UP_ROWS_MAX = LV_DRAFT_ROWS_MAX - LV_DRAFT_WIDTH_MAX, PREFILL_CHUNK_ROWS = 32 };
+
+/* A forward is started as long as this share of it is expected to fit. */
+static const double fit_share = 0.8;
+
+typedef enum { JOB_NONE, JOB_AHEAD, JOB_PREFILL, JOB_QUIT } job_kind;
+
+struct lv_speculation {
+    lv_speculation_options options;
+    lv_kv kv;
+    size_t computed_count; /* leading tokens of the text whose keys and values are in the cache */
+    const int32_t *tokens; /* the session's text; valid up to text_count */
+    size_t text_count;
+    const lv_sampling *sampling;
+    uint32_t children;
+    bool slot_used[LV_DRAFT_TREE_SLOTS];
+    lv_candidates *candidates;
+    float *logits; /* LV_DRAFT_WIDTH_MAX x rows of the head */
+    int32_t *head_tokens;
+    int32_t *history; /* context_tokens + LV_TREE_DEPTH_MAX; for penalties */
+    uint32_t paths[LV_DRAFT_WIDTH_MAX][LV_TREE_DEPTH_MAX];
+    lv_speculation_counters counters;
+
+    lv_thread thread;
+    pthread_mutex_t lock; /* guards job and changes of it */
+    pthread_cond_t changed;
+    job_kind job; /* what the thread is doing; NONE: it sleeps */
+    atomic_bool stop;
+    const lv_drafting *drafting; /* JOB_AHEAD */
+    lv_drafting_view view;
+    double seconds;
+    lever_status job_status;
+    lever_error job_error;
+};
+
+static double now_seconds(void) {
+    return lv_seconds(lv_clock_now_ns(&lv_clock_real));
+}
+
+/* --- Forward ----------------------------------------------------------------------------------------------------- */
+
+static int32_t drafts_token(const lv_speculation *s, int32_t token) {
+    /* A token that the draft does not have is one of a padded tail: never seen in text. */
+    return (uint32_t)token < s->options.draft->model->hparams.vocabulary ? token : 0;
+}
+
+static lv_row row_of_text(lv_speculation *s, size_t position) {
+    const uint32_t slot = (uint32_t)position;
+    return (lv_row){
+        .token = drafts_token(s, s->tokens[position]),
+        .position = slot,
+        .slot = slot,
+        .kv = &s->kv,
+        .path = {.kv = &s->kv, .prefix_count = slot + 1},
+    };
+}
+
+static lever_status run_rows(lv_speculation *s, size_t rows_count, lv_compute_threads threads, lever_error *error) {
+    lv_draft_model *draft = s->options.draft;
+    const lv_pass pass = {.rows = draft->rows, .rows_count = rows_count, .cancel = s->options.cancel};
+    lv_forward_set_threads(draft->forward, threads);
+    LV_TRY(lv_forward_begin(draft->forward, &pass, error));
+    return lv_forward_layers(draft->forward, 0, draft->model->hparams.layers_count, error);
+}
+
+/* Text up to (not including) `end`, so that at most `left` tokens before it are missing. */
+static lever_status catch_up(lv_speculation *s, size_t end, size_t left, size_t chunk, lv_compute_threads threads,
+                             const atomic_bool *stop, lever_error *error) {
+    lv_draft_model *draft = s->options.draft;
+    while (s->computed_count + left < end && !(stop && atomic_load(stop))) {
+        const size_t missing = end - s->computed_count;
+        const size_t count = missing < chunk ? missing : chunk;
+        pthread_mutex_lock(&draft->lock);
+        for (size_t i = 0; i < count; i++) draft->rows[i] = row_of_text(s, s->computed_count + i);
+        const lever_status status = run_rows(s, count, threads, error);
+        pthread_mutex_unlock(&draft->lock);
+        if (status != LEVER_OK) return status;
+        s->computed_count += count;
+    }
+    return LEVER_OK;
+}
+
+static uint32_t take_slot(lv_speculation *s) {
+    for (uint32_t i = 0; i < LV_DRAFT_TREE_SLOTS; i++) {
+        if (s->slot_used[i]) continue;
+        s->slot_used[i] = true;
+        return s->options.context_tokens + i;
+    }
+    return LV_TREE_NONE;
+}
+
+static lv_row row_of_node(lv_speculation *s, const lv_tree *tree, uint32_t index, uint32_t path[LV_TREE_DEPTH_MAX]) {
+    const lv_node *node = &tree->nodes[index];
+    const size_t root = s->text_count - 1;
+    if (index == LV_TREE_ROOT) return row_of_text(s, root);
+    uint32_t at = index;
+    for (uint32_t d = node->feature.depth; d-- > 0;) {
+        path[d] = tree->nodes[at].slot;
+        at = tree->nodes[at].parent;
+    }
+    return (lv_row){
+        .token = drafts_token(s, node->token),
+        .position = (uint32_t)root + node->feature.depth,
+        .slot = node->slot,
+        .kv = &s->kv,
+        .path = {.kv = &s->kv, .prefix_count = (uint32_t)root + 1, .path_count = node->feature.depth, .path = path},
+    };
+}
+
+/* Gives slots to as many of the nodes as there are. */
+static uint32_t take_slots(lv_speculation *s, lv_tree *tree, const uint32_t *nodes, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (nodes[i] == LV_TREE_ROOT) continue;
+        tree->nodes[nodes[i]].slot = take_slot(s);
+        if (tree->nodes[nodes[i]].slot == LV_TREE_NONE) return i;
+    }
+    return count;
+}
+
+static void give_back_slots(lv_speculation *s, lv_tree *tree, const uint32_t *nodes, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        lv_node *node = &tree->nodes[nodes[i]];
+        if (node->slot == LV_TREE_NONE || node->expanded) continue;
+        s->slot_used[node->slot - s->options.context_tokens] = false;
+        node->slot = LV_TREE_NONE;
+    }
+}
+
+static const int32_t *history_of(lv_speculation *s, const lv_tree *tree, uint32_t node, size_t *count) {
+    *count = s->text_count + tree->nodes[node].feature.depth;
+    if (!lv_sampling_penalises(s->sampling) || node == LV_TREE_ROOT) return s->tokens;
+    uint32_t path[LV_TREE_DEPTH_MAX];
+    const uint32_t depth = lv_tree_path(tree, node, path);
+    memcpy(s->history, s->tokens, s->text_count * sizeof(*s->tokens));
+    for (uint32_t i = 0; i < depth; i++) s->history[s->text_count + i] = tree->nodes[path[i]].token;
+    return s->history;
+}
+
+static void add_children(lv_speculation *s, lv_tree *tree, uint32_t index, const float *logits) {
+    const lv_logits_tokens tokens = {
+        .logits_count = lv_forward_logits_count(s->options.draft->forward),
+        .tokens_first = 0,
+        .tokens = s->head_tokens,
+    };
+    size_t history_count;
+    const int32_t *history = history_of(s, tree, index, &history_count);
+    lv_candidate found[LV_TREE_CHILDREN_MAX];
+    const uint32_t count = lv_candidates_pick(s->candidates, s->sampling, logits, &tokens, history, history_count,
+                                              history_count, s->children, found);
+    lv_candidates_add(tree, index, LV_SOURCE_DRAFT, s->options.calibration, found, count);
+}
+
+static lever_status forward_nodes(lv_speculation *s, lv_tree *tree, const uint32_t *nodes, uint32_t count,
+                                  lv_compute_threads threads, lever_error *error) {
+    lv_draft_model *draft = s->options.draft;
+    const size_t root = s->text_count - 1;
+    size_t rows_count = 0;
+    uint32_t wanted[LV_DRAFT_WIDTH_MAX];
+    for (size_t position = s->computed_count; position < root; position++) {
+        draft->rows[rows_count++] = row_of_text(s, position);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        wanted[i] = (uint32_t)rows_count;
+        draft->rows[rows_count++] = row_of_node(s, tree, nodes[i], s->paths[i]);
+    }
+    LV_TRY(run_rows(s, rows_count, threads, error));
+    LV_TRY(lv_forward_logits(draft->forward, wanted, count, s->logits, error));
+    if (s->computed_count < root) s->computed_count = root;
+    const size_t stride = lv_forward_logits_count(draft->forward);
+    for (uint32_t i = 0; i < count; i++) {
+        if (nodes[i] == LV_TREE_ROOT) s->computed_count = root + 1;
+        add_children(s, tree, nodes[i], s->logits + i * stride);
+        tree->nodes[nodes[i]].expanded = true;
+    }
+    return LEVER_OK;
+}
+
+static lever_status expand_nodes(lv_speculation *s, lv_tree *tree, const uint32_t *nodes, uint32_t count,
+                                 lv_split split, uint32_t *expanded, double *seconds, lever_error *error) {
+    assert(count <= LV_DRAFT_WIDTH_MAX);
+    const lv_compute_threads threads = split == LV_SPLIT_ONE ? LV_COMPUTE_ONE : LV_COMPUTE_ALL;
+    const double begin = now_seconds();
+    *expanded = take_slots(s, tree, nodes, count);
+    if (*expanded == 0) return LEVER_OK;
+    lever_status status = catch_up(s, s->text_count - 1, CATCH_UP_ROWS_MAX, CATCH_UP_ROWS_MAX, threads, NULL, error);
+    const size_t caught_up =
+        s->text_count - 1 - (s->computed_count < s->text_count ? s->computed_count : s->text_count - 1);
+    if (status == LEVER_OK) {
+        pthread_mutex_lock(&s->options.draft->lock);
+        status = forward_nodes(s, tree, nodes, *expanded, threads, error);
+        pthread_mutex_unlock(&s->options.draft->lock);
+    }
+    give_back_slots(s, tree, nodes, *expanded);
+    *seconds = now_seconds() - begin;
+    s->counters.seconds += *seconds;
+    if (status != LEVER_OK) return status;
+    s->counters.nodes += *expanded;
+    /* A forward that also caught up with much text says little about its width. */
+    if (!s->options.costs->frozen && caught_up <= 2) {
+        lv_cost_curve_learn(&s->options.costs->draft[split], *expanded, *seconds);
+    }
+    return LEVER_OK;
+}
+
+/* --- The thread of its own --------------------------------------------------------------------------------------- */
+
+static lever_status draft_ahead(lv_speculation *s, lever_error *error) {
+    const double begin = now_seconds();
+    const bool frozen = s->options.costs->frozen;
+    double spent = 0;
+    while (!atomic_load(&s->stop)) {
+        uint32_t nodes[LV_DRAFTING_WIDTH_MAX], expanded = 0;
+        const uint32_t count = lv_drafting_next_ahead(s->drafting, &s->view, nodes);
+        if (count == 0) break;
+        const double expected = lv_cost_curve_at(&s->options.costs->draft[LV_SPLIT_ONE], count);
+        if (!frozen) spent = now_seconds() - begin;
+        if (spent + expected * fit_share > s->seconds) break;
+        double seconds = 0;
+        LV_TRY(expand_nodes(s, s->view.tree, nodes, count, LV_SPLIT_ONE, &expanded, &seconds, error));
+        if (expanded == 0) break;
+        for (uint32_t i = 0; i < expanded; i++) s->view.tree->nodes[nodes[i]].ahead = true;
+        s->counters.hidden_seconds += seconds;
+        if (frozen) spent += expected;
+    }
+    return LEVER_OK;
+}
+
+static lever_status run_job(lv_speculation *s, job_kind job, lever_error *error) {
+    if (job == JOB_AHEAD) return draft_ahead(s, error);
+    return catch_up(s, s->text_count - 1, 0, PREFILL_CHUNK_ROWS, LV_COMPUTE_ONE, &s->stop, error);
+}
+
+static void *run_thread(void *user) {
+    lv_speculation *s = user;
+    pthread_mutex_lock(&s->lock);
+    while (s->job != JOB_QUIT) {
+        if (s->job == JOB_NONE) {
+            pthread_cond_wait(&s->changed, &s->lock);
+            continue;
+        }
+        const job_kind job = s->job;
+        pthread_mutex_unlock(&s->lock);
+        const lever_status status = run_job(s, job, &s->job_error);
+        pthread_mutex_lock(&s->lock);
+        s->job_status = status;
+        if (s->job == job) s->job = JOB_NONE;
+        pthread_cond_broadcast(&s->changed);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+static void start_job(lv_speculation *s, job_kind job) {
+    pthread_mutex_lock(&s->lock);
+    assert(s->job == JOB_NONE);
+    atomic_store(&s->stop, false);
+    s->job_status = LEVER_OK;
+    s->job = job;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static lever_status finish_job(lv_speculation *s, lever_error *error) {
+    pthread_mutex_lock(&s->lock);
+    while (s->job != JOB_NONE) pthread_cond_wait(&s->changed, &s->lock);
+    const lever_status status = s->job_status;
+    pthread_mutex_unlock(&s->lock);
+    if (status != LEVER_OK && error) *error = s->job_error;
+    return status;
+}
+
+/* --- The drafter ------------------------------------------------------------------------------------------------- */
+
+static lever_status drafter_expand(void *user, lv_tree *tree, const uint32_t *nodes, uint32_t count, uint32_t *expanded,
+                                   double *seconds, lever_error *error) {
+    return expand_nodes(user, tree, nodes, count, LV_SPLIT_ALL, expanded, seconds, error);
+}
+
+static void drafter_ahead_begin(void *user, const lv_drafting *drafting, const lv_drafting_view *view, double seconds) {
+    lv_speculation *s = user;
+    s->drafting = drafting;
+    s->view = *view;
+    s->seconds = seconds;
+    start_job(s, JOB_AHEAD);
+}
+
+static lever_status drafter_ahead_end(void *user, lever_error *error) {
+    lv_speculation *s = user;
+    /* With frozen costs a count decides, and its end is waited for. */
+    if (!s->options.costs->frozen) atomic_store(&s->stop, true);
+    return finish_job(s, error);
+}
+
+static void drafter_commit(void *user, lv_tree *tree, const uint32_t *path, uint32_t path_count) {
+    lv_speculation *s = user;
+    const size_t root = s->text_count - 1;
+    for (uint32_t i = 0; i < path_count && s->computed_count == root + 1 + i; i++) {
+        const lv_node *node = &tree->nodes[path[i]];
+        if (!node->expanded) break;
+        lv_kv_move(&s->kv, node->slot, (uint32_t)(root + 1 + i));
+        s->computed_count++;
+    }
+    s->text_count += path_count + 1;
+}
+
+static void drafter_rerooted(void *user, lv_tree *tree) {
+    lv_speculation *s = user;
+    lv_node *root = &tree->nodes[LV_TREE_ROOT];
+    const size_t position = s->text_count - 1;
+    if (root->expanded && root->slot != LV_TREE_NONE) {
+        if (s->computed_count == position) {
+            lv_kv_move(&s->kv, root->slot, (uint32_t)position);
+            s->computed_count++;
+        }
+        root->slot = LV_TREE_NONE;
+    }
+    memset(s->slot_used, 0, sizeof(s->slot_used));
+    for (uint32_t i = 1; i < tree->nodes_count; i++) {
+        if (tree->nodes[i].slot != LV_TREE_NONE) {
+            s->slot_used[tree->nodes[i].slot - s->options.context_tokens] = true;
+        }
+    }
+}
+
+lv_drafter lv_speculation_drafter(lv_speculation *s) {
+    return (lv_drafter){
+        .user = s,
+        .expand = drafter_expand,
+        .ahead_begin = s->options.threads > 1 ? drafter_ahead_begin : NULL,
+        .ahead_end = drafter_ahead_end,
+        .commit = drafter_commit,
+        .rerooted = drafter_rerooted,
+    };
+}
+
+/* --- Opening, closing, text --------------------------------------------------------------------------------------- */
+
+static lever_status open_memory(lv_speculation *s, lever_error *error) {
+    const lv_speculation_options *o = &s->options;
+    const lv_hparams *h = &o->draft->model->hparams;
+    const uint32_t rows = lv_draft_head_rows_count(o->draft->head);
+    const lv_kv_shape shape = {.layers_count = h->layers_count,
+                               .slots_count = o->context_tokens + LV_DRAFT_TREE_SLOTS,
+                               .kv_heads_count = h->kv_heads_count,
+                               .head_dim = h->head_dim};
+    LV_TRY(lv_kv_open(&s->kv, o->ledger, &shape, error));
+    void *memory = NULL;
+    LV_TRY(lv_alloc_checked(&memory, o->ledger, LV_MEM_LOGITS, (size_t)LV_DRAFT_WIDTH_MAX * rows, sizeof(float),
+                            "logits of the draft", error));
+    s->logits = memory;
+    LV_TRY(lv_alloc_checked(&memory, o->ledger, LV_MEM_SESSION, rows, sizeof(int32_t), "the draft's tokens", error));
+    s->head_tokens = memory;
+    LV_TRY(lv_alloc_checked(&memory, o->ledger, LV_MEM_SESSION, o->context_tokens + LV_TREE_DEPTH_MAX, sizeof(int32_t),
+                            "the draft's history", error));
+    s->history = memory;
+    LV_TRY(lv_candidates_open(&s->candidates, rows, o->ledger, error));
+    return lv_thread_start(&s->thread, o->ledger, run_thread, s, "lever-draft", error);
+}
+
+lever_status lv_speculation_open(lv_speculation **out, const lv_speculation_options *options, lever_error *error) {
+    *out = NULL;
+    void *memory = NULL;
+    LV_TRY(lv_alloc_checked(&memory, options->ledger, LV_MEM_SESSION, 1, sizeof(lv_speculation), "speculation", error));
+    lv_speculation *s = memory;
+    s->options = *options;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    atomic_init(&s->stop, false);
+    const lever_status status = open_memory(s, error);
+    if (status != LEVER_OK) {
+        lv_speculation_close(&s);
+        return status;
+    }
+    *out = s;
+    return LEVER_OK;
+}
+
+void lv_speculation_close(lv_speculation **out) {
+    if (!out || !*out) return;
+    lv_speculation *s = *out;
+    if (s->thread.running) {
+        pthread_mutex_lock(&s->lock);
+        atomic_store(&s->stop, true);
+        s->job = JOB_QUIT;
+        pthread_cond_broadcast(&s->changed);
+        pthread_mutex_unlock(&s->lock);
+        lv_thread_join(&s->thread);
+    }
+    lv_candidates_close(&s->candidates);
+    lv_free(s->history);
+    lv_free(s->head_tokens);
+    lv_free(s->logits);
+    lv_kv_close(&s->kv);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    lv_free(s);
+    *out = NULL;
+}
+
+void lv_speculation_truncate(lv_speculation *s, size_t tokens_count) {
+    if (s && s->computed_count > tokens_count) s->computed_count = tokens_count;
+}
+
+/* The tokens of the head's rows change when tokens are added; ids that the target does not have are left out. */
+static void copy_head_tokens(lv_speculation *s) {
+    const lv_draft_head *head = s->options.draft->head;
+    const uint32_t rows = lv_draft_head_rows_count(head);
+    for (uint32_t row = 0; row < rows; row++) {
+        const int32_t token = lv_draft_head_token(head, row);
+        s->head_tokens[row] = token >= 0 && (uint32_t)token < s->options.vocabulary ? token : -1;
+    }
+}
+
+lever_status lv_speculation_begin(lv_speculation *s, const int32_t *tokens, size_t tokens_count,
+                                  const lv_sampling *sampling, uint32_t children, lever_error *error) {
+    s->tokens = tokens;
+    s->text_count = tokens_count;
+    s->sampling = sampling;
+    s->children = children;
+    memset(s->slot_used, 0, sizeof(s->slot_used));
+    memset(&s->counters, 0, sizeof(s->counters));
+    lv_speculation_truncate(s, tokens_count - 1);
+    pthread_mutex_lock(&s->options.draft->lock);
+    const lever_status status = lv_draft_head_add(s->options.draft->head, tokens, tokens_count, error);
+    if (status == LEVER_OK) copy_head_tokens(s);
+    pthread_mutex_unlock(&s->options.draft->lock);
+    return status;
+}
+
+void lv_speculation_begin_prefill(lv_speculation *s, const int32_t *tokens, size_t tokens_count) {
+    s->tokens = tokens;
+    s->text_count = tokens_count;
+    start_job(s, JOB_PREFILL);
+}
+
+lever_status lv_speculation_end_prefill(lv_speculation *s, lever_error *error) {
+    atomic_store(&s->stop, true);
+    return finish_job(s, error);
+}
+
+void lv_speculation_get_counters(const lv_speculation *s, lv_speculation_counters *counters) {
+    *counters = s->counters;
+}

@@ -1,0 +1,168 @@
+/* verification.c - a tree's rows in one pass. The root lies at its position; node i takes slot context + i, and moves
+ * to its position when it is accepted. */
+#include "engine/verification.h"
+
+#include <assert.h>
+#include <string.h>
+
+void lv_verification_begin(lv_verification *v, lever_session *session, const lv_sampling *sampling) {
+    v->session = session;
+    v->sampling = sampling;
+    v->pass_end_ns = 0;
+    v->holds_lock = false;
+}
+
+uint32_t lv_verification_nodes_max(const lever_session *session) {
+    const uint32_t slots = lv_plan_cache_slots(session->context_tokens) - session->context_tokens;
+    uint32_t most = session->engine->plan.rows_max - 1;
+    if (most > session->engine->plan.batch_rows - 1) most = session->engine->plan.batch_rows - 1;
+    if (most > slots) most = slots;
+    return most < LV_DRAFTING_NODES_MAX ? most : LV_DRAFTING_NODES_MAX;
+}
+
+static void lock(lv_verification *v) {
+    pthread_mutex_lock(&v->session->engine->pass_lock);
+    v->holds_lock = true;
+}
+
+static void unlock(lv_verification *v) {
+    if (!v->holds_lock) return;
+    v->holds_lock = false;
+    pthread_mutex_unlock(&v->session->engine->pass_lock);
+    lv_budget_on_block(v->session->engine);
+}
+
+void lv_verification_end(lv_verification *v) {
+    unlock(v);
+}
+
+/* --- The pass ---------------------------------------------------------------------------------------------------- */
+
+static void fill_rows(lv_verification *v, const lv_tree *tree, const uint32_t *nodes, uint32_t count) {
+    lever_session *session = v->session;
+    lv_row *rows = session->engine->rows;
+    const uint32_t root = (uint32_t)session->tokens_count - 1;
+    rows[0] = (lv_row){
+        .token = tree->nodes[LV_TREE_ROOT].token,
+        .position = root,
+        .slot = root,
+        .kv = &session->kv,
+        .path = {.kv = &session->kv, .prefix_count = root + 1},
+    };
+    for (uint32_t i = 0; i < count; i++) {
+        const lv_node *node = &tree->nodes[nodes[i]];
+        const uint32_t depth = node->feature.depth;
+        uint32_t at = nodes[i];
+        for (uint32_t d = depth; d-- > 0;) {
+            v->paths[i][d] = session->context_tokens + tree->nodes[at].row - 1;
+            at = tree->nodes[at].parent;
+        }
+        rows[i + 1] = (lv_row){
+            .token = node->token,
+            .position = root + depth,
+            .slot = session->context_tokens + i,
+            .kv = &session->kv,
+            .path = {.kv = &session->kv, .prefix_count = root + 1, .path_count = depth, .path = v->paths[i]},
+        };
+    }
+}
+
+typedef struct {
+    uint64_t begin_ns, compute_ns, wait_ns;
+} pass_times;
+
+static void take_times(lever_engine *engine, pass_times *times) {
+    lv_store_counters store;
+    lv_forward_counters forward;
+    lv_store_get_counters(engine->store, &store);
+    lv_forward_get_counters(engine->forward, &forward);
+    *times = (pass_times){lv_clock_now_ns(&lv_clock_real), forward.compute_ns, store.wait_ns};
+}
+
+static void learn_pass(lv_verification *v, uint32_t rows_count, lv_split split, const pass_times *before) {
+    lv_costs *costs = &v->session->cycle.costs;
+    if (costs->frozen) return;
+    pass_times now;
+    take_times(v->session->engine, &now);
+    const double idle = v->pass_end_ns ? lv_seconds(before->begin_ns - v->pass_end_ns) : 0;
+    v->pass_end_ns = now.begin_ns;
+    if (lv_forward_computed_single(v->session->engine->forward)) split = LV_SPLIT_ONE;
+    lv_costs_learn_pass(costs, split, rows_count, lv_seconds(now.begin_ns - before->begin_ns),
+                        lv_seconds(now.compute_ns - before->compute_ns), lv_seconds(now.wait_ns - before->wait_ns),
+                        idle);
+}
+
+static lever_status target_verify(void *user, const lv_tree *tree, const uint32_t *nodes, uint32_t count,
+                                  lv_split split, lever_error *error) {
+    lv_verification *v = user;
+    lever_session *session = v->session;
+    lever_engine *engine = session->engine;
+    assert(count <= lv_verification_nodes_max(session));
+    lock(v);
+    fill_rows(v, tree, nodes, count);
+    const lv_pass pass = {.rows = engine->rows, .rows_count = count + 1, .cancel = &session->cancelled};
+    pass_times before;
+    take_times(engine, &before);
+    lv_store_set_head_wanted(engine->store, true);
+    lv_forward_set_threads(engine->forward, split == LV_SPLIT_ONE ? LV_COMPUTE_ONE : LV_COMPUTE_AUTO);
+    LV_TRY(lv_forward_begin(engine->forward, &pass, error));
+    LV_TRY(lv_forward_layers(engine->forward, 0, engine->model->hparams.layers_count, error));
+    learn_pass(v, count + 1, split, &before);
+    session->statistics.cycles++;
+    session->statistics.nodes_verified += count + 1;
+    return LEVER_OK;
+}
+
+/* --- Logits and tokens ------------------------------------------------------------------------------------------- */
+
+static lever_status target_head(void *user, const lv_tree *tree, const uint32_t *nodes, uint32_t count,
+                                lever_error *error) {
+    lv_verification *v = user;
+    lever_session *session = v->session;
+    assert(count <= session->logits_rows);
+    uint32_t rows[LV_CYCLE_HEAD_ROWS];
+    for (uint32_t i = 0; i < count; i++) rows[i] = nodes[i] == LV_TREE_ROOT ? 0 : tree->nodes[nodes[i]].row;
+    session->logits_count = 0;
+    lv_forward_set_threads(session->engine->forward, LV_COMPUTE_ALL);
+    return lv_forward_logits(session->engine->forward, rows, count, session->logits, error);
+}
+
+static int32_t target_token(void *user, const lv_tree *tree, uint32_t node, uint32_t index) {
+    lv_verification *v = user;
+    lever_session *session = v->session;
+    const float *logits = session->logits + (size_t)index * session->engine->model->hparams.vocabulary;
+    uint32_t path[LV_TREE_DEPTH_MAX];
+    const uint32_t depth = lv_tree_path(tree, node, path);
+    /* The session's array has room behind its tokens: a path never leads beyond the context. */
+    const size_t count = session->tokens_count + depth;
+    if (lv_sampling_penalises(v->sampling)) {
+        for (uint32_t i = 0; i < depth; i++) session->tokens[session->tokens_count + i] = tree->nodes[path[i]].token;
+    }
+    return lv_sampler_pick(session->sampler, v->sampling, logits, session->tokens, count, count);
+}
+
+static void target_commit(void *user, const lv_tree *tree, const uint32_t *path, uint32_t path_count) {
+    lv_verification *v = user;
+    lever_session *session = v->session;
+    uint32_t slots[LV_TREE_DEPTH_MAX];
+    for (uint32_t i = 0; i < path_count; i++) slots[i] = session->context_tokens + tree->nodes[path[i]].row - 1;
+    lv_kv_commit(&session->kv, (uint32_t)session->tokens_count, slots, path_count);
+    session->computed_count = session->tokens_count + path_count;
+    unlock(v);
+}
+
+static double target_now(void *user) {
+    (void)user;
+    return lv_seconds(lv_clock_now_ns(&lv_clock_real));
+}
+
+lv_target lv_verification_target(lv_verification *v) {
+    return (lv_target){
+        .user = v,
+        .verify = target_verify,
+        .head = target_head,
+        .token = target_token,
+        .commit = target_commit,
+        .now = target_now,
+    };
+}

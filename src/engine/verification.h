@@ -1,0 +1,26 @@
+/* verification.h - the target's side of a cycle: the pass over a tree, the head, and the token behind a node.
+ *
+ * Implements lv_target (spec/cycle.h) over the engine's forward pass. Holds the engine's pass lock from verify to
+ * commit, because the logits come from what the pass left behind; who runs the cycle calls lv_verification_end in any
+ * case. Lives for one answer, in the memory of the session. */
+#ifndef LV_ENGINE_VERIFICATION_H
+#define LV_ENGINE_VERIFICATION_H
+
+#include "engine/session_state.h"
+
+typedef struct {
+    lever_session *session;
+    const lv_sampling *sampling;
+    uint64_t pass_end_ns; /* of the last pass; 0: none */
+    bool holds_lock;
+    uint32_t paths[LV_DRAFTING_NODES_MAX][LV_TREE_DEPTH_MAX];
+} lv_verification;
+
+void lv_verification_begin(lv_verification *verification, lever_session *session, const lv_sampling *sampling);
+lv_target lv_verification_target(lv_verification *verification);
+void lv_verification_end(lv_verification *verification); /* gives back the lock after a failure */
+
+/* Nodes that a pass of this session can take beside the root. */
+uint32_t lv_verification_nodes_max(const lever_session *session);
+
+#endif

@@ -1,0 +1,291 @@
+/* cost.c - eleven points a curve, moved by factors.
+ *
+ * A measurement says by which factor the curve is wrong at its rows. The two points around it take this factor, by
+ * their share of the distance and by how much is known of them already; a point that is measured for the first time
+ * takes it whole. Points that were never measured are carried along by the factors of the nearest measured ones to
+ * either side, so that they keep the shape of the prior, and after one measurement the whole curve is right in scale.
+ *
+ * Costs are monotone: where a point would cost less than one to its left, both get their mean, weighted by samples
+ * (isotonic regression by pooling). The curve is not cut at a point that happened to be slow.
+ *
+ * Reading is simpler, one number: a pass that waited for blocks took as long as reading did, less what the ring held
+ * at its start. A pass that did not wait only says that reading takes no longer.
+ *
+ * Text holds nanoseconds as whole numbers, because a decimal point depends on the locale. */
+#include "spec/cost.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char heading[] = "lever costs 1\n";
+
+static const uint32_t point_rows[LV_COST_POINTS] = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96};
+
+/* Of one row. Weights are read from memory once for all rows; from about 8 rows on arithmetic costs more than that. */
+static const double layers_shape[LV_COST_POINTS] = {1, 1.05, 1.15, 1.6, 2.2, 3.0, 4.7, 6.4, 9.5, 12.5, 18.5};
+static const double head_shape[LV_COST_POINTS] = {1, 1.05, 1.1, 1.25, 1.6, 2.0, 3, 4, 6, 8, 12};
+#define ONE_THREAD_FACTOR 1.8
+
+/* The least share that a new measurement has in a point: about the last dozen count. */
+#define GAIN_LEAST 0.125
+#define IO_GAIN 0.2
+
+/* More than OUTLIER times the expected is taken for OUTLIER_TAKEN times: the machine did something else meanwhile. When
+ * it goes on, a few measurements get there. */
+#define OUTLIER 4.0
+#define OUTLIER_TAKEN 2.0
+
+/* Reading was what a pass waited for when waiting took this share of it. Less comes from an empty ring at its start. */
+#define WAIT_SHARE_LEAST 0.1
+
+/* What a point that was never measured weighs against one that was, when both are pooled. */
+#define PRIOR_WEIGHT 1e-9
+
+#define SECONDS_LEAST 1e-9
+#define SAMPLES_MOST 1000000u
+
+/* --- Curves --- */
+
+/* Rows that are not at a point: between `low` and low + 1, `share` of the way to the latter. */
+typedef struct {
+    size_t low;
+    double share;
+} position;
+
+/* Of 1 row to what the last point stands for. */
+static position position_of(uint32_t rows) {
+    size_t low = 0;
+    while (low + 2 < LV_COST_POINTS && rows > point_rows[low + 1]) low++;
+    const double step = (double)point_rows[low + 1] - (double)point_rows[low];
+    return (position){low, ((double)rows - (double)point_rows[low]) / step};
+}
+
+double lv_cost_curve_at(const lv_cost_curve *curve, uint32_t rows) {
+    if (rows == 0) return 0;
+    const size_t last = LV_COST_POINTS - 1;
+    /* So far out every prior is proportional to the rows. */
+    if (rows > point_rows[last]) return curve->seconds[last] * rows / point_rows[last];
+    const position at = position_of(rows);
+    /* Neither rounding nor the form of the sum may make more rows cheaper. */
+    const double low = curve->seconds[at.low], high = curve->seconds[at.low + 1];
+    return fmin(low + (high - low) * at.share, high);
+}
+
+static double taken_factor(double seconds, double expected) {
+    const double factor = seconds / expected;
+    return factor > OUTLIER ? OUTLIER_TAKEN : factor;
+}
+
+/* Moves one of the points around a measurement, which is a sample of the nearer one only. Returns the factor by which
+ * it moved. */
+static double move_point(lv_cost_curve *curve, size_t point, double share, double factor) {
+    uint32_t *samples = &curve->samples[point];
+    double gain = 1;
+    if (*samples > 0) gain = share * fmax(1.0 / ((double)*samples + 1), GAIN_LEAST);
+    if (share >= 0.5 && *samples < SAMPLES_MOST) (*samples)++;
+    const double moved = 1 + gain * (factor - 1);
+    curve->seconds[point] *= moved;
+    return moved;
+}
+
+/* Points that were never measured follow the measured ones to their left and right, by how near they are; `moved` holds
+ * the factors of these. */
+static void carry_unmeasured(lv_cost_curve *curve, const double *moved) {
+    for (size_t i = 0; i < LV_COST_POINTS; i++) {
+        if (curve->samples[i] > 0) continue;
+        size_t left = i, right = i;
+        while (left > 0 && curve->samples[left] == 0) left--;
+        while (right + 1 < LV_COST_POINTS && curve->samples[right] == 0) right++;
+        const bool has_left = curve->samples[left] > 0, has_right = curve->samples[right] > 0;
+        double factor = has_left ? moved[left] : moved[right];
+        if (has_left && has_right) {
+            factor += (moved[right] - moved[left]) * (double)(i - left) / (double)(right - left);
+        }
+        curve->seconds[i] *= factor;
+    }
+}
+
+static void make_monotone(lv_cost_curve *curve) {
+    double mean[LV_COST_POINTS], weight[LV_COST_POINTS];
+    size_t points_count[LV_COST_POINTS], pools = 0;
+    for (size_t i = 0; i < LV_COST_POINTS; i++) {
+        mean[pools] = curve->seconds[i];
+        weight[pools] = curve->samples[i] > 0 ? fmin(curve->samples[i], 1 / GAIN_LEAST) : PRIOR_WEIGHT;
+        points_count[pools++] = 1;
+        for (; pools > 1 && mean[pools - 2] > mean[pools - 1]; pools--) {
+            const double sum = weight[pools - 2] + weight[pools - 1];
+            mean[pools - 2] = (mean[pools - 2] * weight[pools - 2] + mean[pools - 1] * weight[pools - 1]) / sum;
+            weight[pools - 2] = sum;
+            points_count[pools - 2] += points_count[pools - 1];
+        }
+    }
+    for (size_t pool = 0, i = 0; pool < pools; pool++) {
+        for (size_t end = i + points_count[pool]; i < end; i++) curve->seconds[i] = mean[pool];
+    }
+}
+
+void lv_cost_curve_learn(lv_cost_curve *curve, uint32_t rows, double seconds) {
+    if (rows == 0 || !isfinite(seconds) || seconds <= 0) return;
+    const double factor = taken_factor(fmax(seconds, SECONDS_LEAST), lv_cost_curve_at(curve, rows));
+    const uint32_t rows_last = point_rows[LV_COST_POINTS - 1];
+    const position at = position_of(rows < rows_last ? rows : rows_last);
+    double moved[LV_COST_POINTS];
+    for (size_t i = 0; i < LV_COST_POINTS; i++) moved[i] = 1;
+    for (size_t side = 0; side < 2; side++) {
+        const size_t point = at.low + side;
+        const double share = side ? at.share : 1 - at.share;
+        if (curve->samples[point] > 0 || share >= 0.5) moved[point] = move_point(curve, point, share, factor);
+    }
+    carry_unmeasured(curve, moved);
+    make_monotone(curve);
+}
+
+/* --- All costs --- */
+
+static void init_curve(lv_cost_curve *curve, const double *shape, double row_seconds) {
+    memset(curve, 0, sizeof(*curve));
+    for (size_t i = 0; i < LV_COST_POINTS; i++) curve->seconds[i] = fmax(row_seconds, SECONDS_LEAST) * shape[i];
+}
+
+void lv_costs_init(lv_costs *costs, double target_row_seconds, double draft_row_seconds, double head_row_seconds,
+                   double io_seconds, double ring_seconds) {
+    memset(costs, 0, sizeof(*costs));
+    for (size_t split = 0; split < LV_SPLITS_COUNT; split++) {
+        const double factor = split == LV_SPLIT_ONE ? ONE_THREAD_FACTOR : 1;
+        init_curve(&costs->layers[split], layers_shape, target_row_seconds * factor);
+        init_curve(&costs->draft[split], layers_shape, draft_row_seconds * factor);
+    }
+    init_curve(&costs->head, head_shape, head_row_seconds);
+    costs->io_seconds = io_seconds;
+    costs->ring_seconds = ring_seconds;
+}
+
+double lv_costs_pass(const lv_costs *costs, lv_split split, uint32_t rows, double idle_seconds) {
+    if (rows == 0) return 0;
+    const double ahead = fmin(fmax(idle_seconds, 0), costs->ring_seconds);
+    return fmax(lv_cost_curve_at(&costs->layers[split], rows), costs->io_seconds - ahead);
+}
+
+/* What the ring holds takes as many bytes as before: its time follows that of all. */
+static void learn_io(lv_costs *costs, double pass_seconds, double wait_seconds, double idle_seconds) {
+    if (costs->io_seconds <= 0) return;
+    const double seconds = pass_seconds + fmin(idle_seconds, costs->ring_seconds);
+    const bool was_waiting = wait_seconds >= WAIT_SHARE_LEAST * pass_seconds;
+    if (!was_waiting && seconds >= costs->io_seconds) return;
+    const double moved = 1 + IO_GAIN * (taken_factor(seconds, costs->io_seconds) - 1);
+    costs->io_seconds *= moved;
+    costs->ring_seconds *= moved;
+}
+
+void lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, double pass_seconds, double compute_seconds,
+                         double wait_seconds, double idle_seconds) {
+    const double all = pass_seconds + compute_seconds + wait_seconds + idle_seconds;
+    if (costs->frozen || rows == 0 || !isfinite(all) || pass_seconds <= 0 || wait_seconds < 0 || idle_seconds < 0)
+        return;
+    lv_cost_curve_learn(&costs->layers[split], rows, compute_seconds);
+    learn_io(costs, pass_seconds, wait_seconds, idle_seconds);
+}
+
+/* --- Text ---
+ *
+ *     lever costs 1
+ *     layers-one <rows> <nanoseconds> <samples>     for each point; then layers-all, draft-one, draft-all, head
+ *     io <nanoseconds>
+ *     ring <nanoseconds>
+ *
+ * Costs and calibration of a pair are kept in one file: each reader takes its own section, under its heading. */
+
+enum { CURVES_COUNT = 5 };
+
+static const char *const curve_names[CURVES_COUNT] = {"layers-one", "layers-all", "draft-one", "draft-all", "head"};
+
+static lv_cost_curve *curve_of(lv_costs *costs, size_t index) {
+    lv_cost_curve *const curves[CURVES_COUNT] = {&costs->layers[LV_SPLIT_ONE], &costs->layers[LV_SPLIT_ALL],
+                                                 &costs->draft[LV_SPLIT_ONE], &costs->draft[LV_SPLIT_ALL],
+                                                 &costs->head};
+    return curves[index];
+}
+
+/* As snprintf behind the `used` bytes that are there, or would be. Returns the sum. */
+__attribute__((format(printf, 4, 5))) static size_t append(char *text, size_t capacity, size_t used, const char *format,
+                                                           ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    const bool fits = used < capacity;
+    const int length = vsnprintf(fits ? text + used : NULL, fits ? capacity - used : 0, format, arguments);
+    va_end(arguments);
+    return used + (length > 0 ? (size_t)length : 0);
+}
+
+/* 18 digits at most, which is what is read. */
+static int64_t nanoseconds(double seconds) {
+    return llround(fmin(seconds * 1e9, 9e17));
+}
+
+size_t lv_costs_write(const lv_costs *costs, char *text, size_t capacity) {
+    lv_costs copy = *costs;
+    size_t used = append(text, capacity, 0, "%s", heading);
+    for (size_t c = 0; c < CURVES_COUNT; c++) {
+        const lv_cost_curve *curve = curve_of(&copy, c);
+        for (size_t i = 0; i < LV_COST_POINTS; i++) {
+            used = append(text, capacity, used, "%s %" PRIu32 " %" PRId64 " %" PRIu32 "\n", curve_names[c],
+                          point_rows[i], nanoseconds(fmax(curve->seconds[i], SECONDS_LEAST)), curve->samples[i]);
+        }
+    }
+    return append(text, capacity, used, "io %" PRId64 "\nring %" PRId64 "\n", nanoseconds(costs->io_seconds),
+                  nanoseconds(costs->ring_seconds));
+}
+
+/* Reads one point's line at *text and moves *text behind it. */
+static bool read_point(const char **text, const char *name, size_t point, lv_cost_curve *curve) {
+    char word[16] = "";
+    unsigned rows = 0, samples = 0;
+    int64_t value = 0;
+    int length = 0;
+    if (sscanf(*text, "%15s %4u %18" SCNd64 " %8u%n", word, &rows, &value, &samples, &length) != 4) return false;
+    if (strcmp(word, name) != 0 || rows != point_rows[point] || value <= 0 || samples > SAMPLES_MOST) return false;
+    if ((*text)[length] != '\n') return false;
+    curve->seconds[point] = (double)value / 1e9;
+    curve->samples[point] = samples;
+    *text += length + 1;
+    return point == 0 || curve->seconds[point] >= curve->seconds[point - 1];
+}
+
+/* What follows the heading, which begins a line; NULL when there is none. */
+static const char *section_of(const char *text, const char *wanted) {
+    const size_t length = strlen(wanted);
+    while (text && strncmp(text, wanted, length) != 0) {
+        text = strchr(text, '\n');
+        if (text) text++;
+    }
+    return text ? text + length : NULL;
+}
+
+/* At the end of a section: nothing, or another one. */
+static bool is_section_end(const char *text) {
+    return *text == '\0' || strncmp(text, "lever ", 6) == 0;
+}
+
+bool lv_costs_read(lv_costs *costs, const char *text) {
+    text = section_of(text, heading);
+    if (!text) return false;
+    lv_costs read = {.frozen = costs->frozen};
+    for (size_t c = 0; c < CURVES_COUNT; c++) {
+        for (size_t i = 0; i < LV_COST_POINTS; i++) {
+            if (!read_point(&text, curve_names[c], i, curve_of(&read, c))) return false;
+        }
+    }
+    int64_t io = -1, ring = -1;
+    int length = 0;
+    if (sscanf(text, "io %18" SCNd64 " ring %18" SCNd64 "%n", &io, &ring, &length) != 2 || io < 0 || ring < 0 ||
+        text[length] != '\n' || !is_section_end(text + length + 1)) {
+        return false;
+    }
+    read.io_seconds = (double)io / 1e9;
+    read.ring_seconds = (double)ring / 1e9;
+    *costs = read;
+    return true;
+}

@@ -1,0 +1,61 @@
+/* cost.h - what a cycle costs, measured while running (design: costs are measured, never assumed).
+ *
+ * Pure functions of the struct: no clock, no memory of its own. Curves are staircases over a few numbers of rows, kept
+ * monotone; between two measured points the cost is interpolated, beyond the last one it goes on with the slope of the
+ * prior. An exponentially weighted mean follows the machine: other load, a slower disk, less memory. Frozen costs do
+ * not learn. One thread at a time. */
+#ifndef LV_SPEC_COST_H
+#define LV_SPEC_COST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Who computes: one thread (the other is the draft's), or all of them. */
+typedef enum { LV_SPLIT_ONE = 0, LV_SPLIT_ALL = 1, LV_SPLITS_COUNT = 2 } lv_split;
+
+enum { LV_COST_POINTS = 11 };
+
+typedef struct {
+    double seconds[LV_COST_POINTS]; /* at 1, 2, 4, 8, 12, 16, 24, 32, 48, 64 and 96 rows */
+    uint32_t samples[LV_COST_POINTS];
+} lv_cost_curve;
+
+/* Seconds for `rows` (0 costs nothing). Never decreases with rows. */
+double lv_cost_curve_at(const lv_cost_curve *curve, uint32_t rows);
+
+/* Takes one measurement. The nearest points move by their share of the distance; points never measured keep the prior's
+ * shape, scaled by what the measured ones say. A single outlier (more than four times the expected) moves a curve at
+ * most to twice its value. */
+void lv_cost_curve_learn(lv_cost_curve *curve, uint32_t rows, double seconds);
+
+typedef struct {
+    lv_cost_curve layers[LV_SPLITS_COUNT]; /* all layers of the target, computing only */
+    lv_cost_curve draft[LV_SPLITS_COUNT];  /* one forward of the draft, its head included */
+    lv_cost_curve head;                    /* the target's head, all threads */
+    double io_seconds;                     /* reading what one pass streams, the reader never at rest */
+    double ring_seconds;                   /* of this, what the ring holds already when the reader was not stopped */
+    bool frozen;
+} lv_costs;
+
+/* A prior from sizes and rates: seconds that one row of the target, of the draft and of the head take when memory is
+ * the limit. io_seconds and ring_seconds as known. */
+void lv_costs_init(lv_costs *costs, double target_row_seconds, double draft_row_seconds, double head_row_seconds,
+                   double io_seconds, double ring_seconds);
+
+/* The pass over `rows` after `idle_seconds` in which the reader could fill the ring (drafting, head): reading and
+ * computing overlap. */
+double lv_costs_pass(const lv_costs *costs, lv_split split, uint32_t rows, double idle_seconds);
+
+/* Takes what a pass took: `wait_seconds` is the time in which it waited for blocks, idle_seconds as above. */
+void lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, double pass_seconds, double compute_seconds,
+                         double wait_seconds, double idle_seconds);
+
+/* Text of "name value..." lines with a heading that names the version; the caller keeps it in a file. Returns the
+ * bytes wanted, like snprintf. */
+size_t lv_costs_write(const lv_costs *costs, char *text, size_t capacity);
+/* False, leaving *costs alone, when the text is not one, is damaged, or holds a value that is not finite and positive
+ * (io may be 0). `frozen` is not read. */
+bool lv_costs_read(lv_costs *costs, const char *text);
+
+#endif

@@ -1,0 +1,249 @@
+/* cycle.c - see design: the life of a cycle. */
+#include "spec/cycle.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "spec/lookup.h"
+
+enum { LOOKUP_NODES_MAX = 24, REJECTED_NODES_MAX = 8, SAVED_FORWARDS = 3 };
+
+static const float rejected_estimate = 0.15f;
+static const double mean_share = 0.1; /* of the newest value in a running mean */
+
+lever_status lv_cycle_open(lv_cycle *cycle, lv_ledger *ledger, lever_error *error) {
+    memset(cycle, 0, sizeof(*cycle));
+    lv_calibration_init(&cycle->calibration);
+    lv_drafting_init(&cycle->drafting, LEVER_STRATEGY_LEVER);
+    cycle->usual_nodes = 12;
+    cycle->saved_seconds = -1;
+    return lv_tree_open(&cycle->tree, ledger, error);
+}
+
+void lv_cycle_close(lv_cycle *cycle) {
+    lv_tree_close(&cycle->tree);
+}
+
+/* --- Free candidates --------------------------------------------------------------------------------------------- */
+
+static uint32_t add_free(lv_cycle *cycle, uint32_t parent, int32_t token, lv_source source, float estimate) {
+    const lv_feature feature = {
+        .source = source,
+        .depth = (uint16_t)(cycle->tree.nodes[parent].feature.depth + 1),
+        .estimate = estimate,
+        .margin = estimate,
+    };
+    return lv_tree_add(&cycle->tree, parent, token, &feature, lv_calibration_apply(&cycle->calibration, &feature));
+}
+
+/* A chain below the root: what followed when the text ended like this before. */
+static void add_looked_up(lv_cycle *cycle, const int32_t *text, size_t text_count) {
+    const lv_lookup_match match = lv_lookup_find(text, text_count);
+    uint32_t node = LV_TREE_ROOT;
+    for (size_t i = 0; i < match.count && i < LOOKUP_NODES_MAX && match.match_length > 0; i++) {
+        const float estimate = lv_lookup_estimate(match.match_length + (uint32_t)i);
+        node = add_free(cycle, node, text[match.begin + i], LV_SOURCE_LOOKUP, estimate);
+        if (node == LV_TREE_NONE) return;
+    }
+}
+
+/* --- Who computes ------------------------------------------------------------------------------------------------ */
+
+/* Drafting ahead takes a thread from the target. It pays when the pass gets longer by less than what drafting spares.
+ */
+static bool is_ahead_worth_it(const lv_cycle *cycle, const lv_drafter *drafter) {
+    const lever_strategy strategy = cycle->drafting.strategy;
+    if (!cycle->ahead || !drafter || !drafter->ahead_begin || cycle->drafting.depth_max == 0) return false;
+    if (strategy != LEVER_STRATEGY_LEVER && strategy != LEVER_STRATEGY_EDGE) return false;
+    const uint32_t rows = (uint32_t)(cycle->usual_nodes + 1.5);
+    const double one = lv_costs_pass(&cycle->costs, LV_SPLIT_ONE, rows, 0);
+    const double all = lv_costs_pass(&cycle->costs, LV_SPLIT_ALL, rows, 0);
+    /* Not tried yet: a few forwards of the draft are what it spares on real pairs. */
+    const double saved = cycle->saved_seconds >= 0
+                             ? cycle->saved_seconds
+                             : SAVED_FORWARDS * lv_cost_curve_at(&cycle->costs.draft[LV_SPLIT_ALL], 1);
+    return one - saved < all;
+}
+
+/* --- Drafting ---------------------------------------------------------------------------------------------------- */
+
+static lever_status draft(lv_cycle *cycle, const lv_drafter *drafter, lv_drafting_view *view, lv_cycle_result *result,
+                          lever_error *error) {
+    for (;;) {
+        uint32_t nodes[LV_DRAFTING_WIDTH_MAX], expanded = 0;
+        const uint32_t count = lv_drafting_next(&cycle->drafting, view, nodes);
+        if (count == 0) return LEVER_OK;
+        double seconds = 0;
+        LV_TRY(drafter->expand(drafter->user, &cycle->tree, nodes, count, &expanded, &seconds, error));
+        if (expanded == 0) return LEVER_OK;
+        result->expanded_count += expanded;
+        result->forwards_count++;
+        result->draft_seconds += seconds;
+        view->drafted_seconds +=
+            cycle->costs.frozen ? lv_cost_curve_at(&cycle->costs.draft[LV_SPLIT_ALL], count) : seconds;
+    }
+}
+
+/* --- Verification ------------------------------------------------------------------------------------------------ */
+
+/* How many rows of the likely path the head takes at once: the number with the least expected time, a missing row being
+ * one more head of a single row. */
+static uint32_t head_rows_wanted(const lv_cycle *cycle, const uint32_t *path, uint32_t path_count) {
+    const lv_cost_curve *head = &cycle->costs.head;
+    const double single = lv_cost_curve_at(head, 1);
+    uint32_t best = 1;
+    double best_seconds = 0;
+    for (uint32_t rows = 1; rows <= path_count; rows++) {
+        double seconds = lv_cost_curve_at(head, rows);
+        for (uint32_t i = rows; i < path_count; i++) seconds += (double)cycle->tree.nodes[path[i]].w * single;
+        if (rows == 1 || seconds < best_seconds) {
+            best = rows;
+            best_seconds = seconds;
+        }
+    }
+    return best;
+}
+
+/* The rows for the next call of the head: `node` first, then what is likely to follow, or whatever is in the pass. */
+static uint32_t head_batch(const lv_cycle *cycle, const lv_drafting_choice *choice, uint32_t node,
+                           uint32_t batch[LV_CYCLE_HEAD_ROWS]) {
+    uint32_t count = 0;
+    batch[count++] = node;
+    if (cycle->head == LEVER_HEAD_DEMAND) return count;
+    if (cycle->head == LEVER_HEAD_ALL) {
+        for (uint32_t i = 0; i < choice->nodes_count && count < LV_CYCLE_HEAD_ROWS; i++) {
+            if (choice->nodes[i] > node) batch[count++] = choice->nodes[i];
+        }
+        return count;
+    }
+    for (uint32_t next = node; count < LV_CYCLE_HEAD_ROWS; batch[count++] = next) {
+        next = lv_tree_best_child(&cycle->tree, next, true);
+        if (next == LV_TREE_NONE) break;
+    }
+    return cycle->head == LEVER_HEAD_PATH ? count : head_rows_wanted(cycle, batch, count);
+}
+
+/* Every candidate of a node whose token is known gets its label. */
+static void learn_labels(lv_cycle *cycle, uint32_t node, int32_t token) {
+    const lv_node *nodes = cycle->tree.nodes;
+    for (uint32_t c = nodes[node].first_child; c != LV_TREE_NONE; c = nodes[c].next_sibling) {
+        lv_calibration_learn(&cycle->calibration, &nodes[c].feature, nodes[c].token == token);
+    }
+}
+
+static lever_status walk(lv_cycle *cycle, const lv_target *target, lv_cycle_result *result, lever_error *error) {
+    lv_tree *tree = &cycle->tree;
+    uint32_t batch[LV_CYCLE_HEAD_ROWS], batch_count = 0, node = LV_TREE_ROOT;
+    for (;;) {
+        uint32_t index = 0;
+        while (index < batch_count && batch[index] != node) index++;
+        if (index == batch_count) {
+            batch_count = head_batch(cycle, &result->choice, node, batch);
+            const double begin = target->now(target->user);
+            LV_TRY(target->head(target->user, tree, batch, batch_count, error));
+            const double seconds = target->now(target->user) - begin;
+            if (!cycle->costs.frozen) lv_cost_curve_learn(&cycle->costs.head, batch_count, seconds);
+            result->head_seconds += seconds;
+            result->head_rows += batch_count;
+            index = 0;
+        }
+        result->token = target->token(target->user, tree, node, index);
+        learn_labels(cycle, node, result->token);
+        const uint32_t child = lv_tree_child(tree, node, result->token);
+        if (child == LV_TREE_NONE || tree->nodes[child].row == LV_TREE_NONE) return LEVER_OK;
+        result->path_tokens[result->path_count] = result->token;
+        result->path[result->path_count++] = child;
+        node = child;
+    }
+}
+
+/* --- The next root ----------------------------------------------------------------------------------------------- */
+
+/* What the draft thought would follow another token may follow this one too. */
+static uint32_t take_rejected(const lv_tree *tree, uint32_t node, int32_t tokens[REJECTED_NODES_MAX]) {
+    uint32_t other = lv_tree_best_child(tree, node, false), count = 0;
+    while (other != LV_TREE_NONE && count < REJECTED_NODES_MAX) {
+        other = lv_tree_best_child(tree, other, false);
+        if (other != LV_TREE_NONE) tokens[count++] = tree->nodes[other].token;
+    }
+    return count;
+}
+
+static void reroot(lv_cycle *cycle, const lv_drafter *drafter, lv_cycle_result *result) {
+    lv_tree *tree = &cycle->tree;
+    const uint32_t last = result->path_count > 0 ? result->path[result->path_count - 1] : LV_TREE_ROOT;
+    uint32_t root = lv_tree_child(tree, last, result->token);
+    int32_t rejected[REJECTED_NODES_MAX];
+    uint32_t rejected_count = 0;
+    if (root == LV_TREE_NONE || !tree->nodes[root].expanded) {
+        if (cycle->lookup && drafter) rejected_count = take_rejected(tree, last, rejected);
+    }
+    result->hit = root != LV_TREE_NONE && tree->nodes[root].expanded;
+    if (root == LV_TREE_NONE) {
+        lv_tree_reset(tree, result->token);
+    } else {
+        lv_tree_reroot(tree, root);
+    }
+    double saved = 0;
+    for (uint32_t i = 0; i < tree->nodes_count; i++) {
+        tree->nodes[i].row = LV_TREE_NONE;
+        if (tree->nodes[i].ahead && tree->nodes[i].expanded) saved += (double)tree->nodes[i].w;
+        tree->nodes[i].ahead = false;
+    }
+    if (result->ahead) {
+        saved *= lv_cost_curve_at(&cycle->costs.draft[LV_SPLIT_ALL], 1);
+        if (cycle->saved_seconds < 0) cycle->saved_seconds = saved;
+        cycle->saved_seconds += mean_share * (saved - cycle->saved_seconds);
+    }
+    uint32_t node = LV_TREE_ROOT;
+    for (uint32_t i = 0; i < rejected_count && node != LV_TREE_NONE; i++) {
+        node = add_free(cycle, node, rejected[i], LV_SOURCE_REJECTED, rejected_estimate);
+    }
+    assert(lv_tree_is_sound(tree));
+}
+
+/* --- The cycle --------------------------------------------------------------------------------------------------- */
+
+lever_status lv_cycle_run(lv_cycle *cycle, const lv_drafter *drafter, const lv_target *target, const int32_t *text,
+                          size_t text_count, lv_cycle_watch_fn watch, void *watch_user, lv_cycle_result *result,
+                          lever_error *error) {
+    lv_tree *tree = &cycle->tree;
+    assert(text_count > 0 && text[text_count - 1] == tree->nodes[LV_TREE_ROOT].token);
+    memset(result, 0, sizeof(*result));
+    const double begin = target->now(target->user);
+    lv_drafting_view view = {.tree = tree, .costs = &cycle->costs, .calibration = &cycle->calibration};
+    result->ahead = is_ahead_worth_it(cycle, drafter);
+    view.split = result->ahead ? LV_SPLIT_ONE : LV_SPLIT_ALL;
+    if (drafter) {
+        if (cycle->lookup && cycle->drafting.strategy == LEVER_STRATEGY_LEVER) add_looked_up(cycle, text, text_count);
+        LV_TRY(draft(cycle, drafter, &view, result, error));
+    }
+    lv_drafting_choose(&cycle->drafting, &view, &result->choice);
+    const lv_drafting_choice *choice = &result->choice;
+    for (uint32_t i = 0; i < choice->nodes_count; i++) tree->nodes[choice->nodes[i]].row = i + 1;
+
+    const double pass_begin = target->now(target->user);
+    const double pass_seconds = lv_costs_pass(&cycle->costs, view.split, choice->nodes_count + 1, view.drafted_seconds);
+    if (result->ahead) drafter->ahead_begin(drafter->user, &cycle->drafting, &view, pass_seconds);
+    lever_status status = target->verify(target->user, tree, choice->nodes, choice->nodes_count, view.split, error);
+    if (result->ahead) {
+        const lever_status ended = drafter->ahead_end(drafter->user, status == LEVER_OK ? error : NULL);
+        if (status == LEVER_OK) status = ended;
+    }
+    if (status != LEVER_OK) return status;
+    result->pass_seconds = target->now(target->user) - pass_begin;
+    for (uint32_t i = 0; i < tree->nodes_count; i++) result->expanded_ahead_count += tree->nodes[i].ahead;
+
+    LV_TRY(walk(cycle, target, result, error));
+    result->seconds = target->now(target->user) - begin;
+    if (watch) watch(watch_user, cycle, result);
+    target->commit(target->user, tree, result->path, result->path_count);
+    if (drafter) drafter->commit(drafter->user, tree, result->path, result->path_count);
+    const uint32_t last = result->path_count > 0 ? result->path[result->path_count - 1] : LV_TREE_ROOT;
+    const bool whole = choice->nodes_count > 0 && lv_tree_best_child(tree, last, true) == LV_TREE_NONE;
+    lv_drafting_learn(&cycle->drafting, result->path_count + 1, result->seconds, whole);
+    cycle->usual_nodes += mean_share * ((double)choice->nodes_count - cycle->usual_nodes);
+    reroot(cycle, drafter, result);
+    if (drafter) drafter->rerooted(drafter->user, tree);
+    return LEVER_OK;
+}

@@ -1,0 +1,67 @@
+/* drafting.h - which nodes the draft expands next, and which are verified: the policies.
+ *
+ * Pure functions of tree, costs and calibration; they know neither models nor clock, so that a test can play both.
+ *
+ *     LEVER   Greedy by gain and cost (the paper's rule). The gain of a set of nodes is E = 1 + sum of W; its cost is
+ *             T = drafting + pass + head. A forward of the draft over w nodes is worth it when the best E/T with its
+ *             predicted children, merged into the ranked list of nodes, exceeds the best E/T without. Verified are the
+ *             n best nodes with the largest E/T (or, by the long-run rule, the largest E - rate * T).
+ *     CHAIN   The likeliest child of the likeliest child, chain_length times; then verify.
+ *     EDGE    EdgeLLM-like: a node's children are the fewest, at most 4, whose probabilities reach 0.9; the tree grows
+ *             level by level until its best path falls below theta; theta halves after a cycle that was accepted whole
+ *             and doubles otherwise. While verifying, the draft goes on from the likeliest leaf.
+ *     AR      Nothing is drafted. */
+#ifndef LV_SPEC_DRAFTING_H
+#define LV_SPEC_DRAFTING_H
+
+#include "lever.h"
+#include "spec/cost.h"
+#include "spec/tree.h"
+
+enum { LV_DRAFTING_WIDTH_MAX = 16, LV_DRAFTING_NODES_MAX = 95 };
+
+typedef struct {
+    lever_strategy strategy;
+    lever_stop_rule stop_rule;
+    uint32_t children;     /* that a node gets from the draft */
+    uint32_t nodes_max;    /* verified in a pass, the root aside; at most LV_DRAFTING_NODES_MAX */
+    uint32_t nodes_fixed;  /* LEVER: always as many; 0: by gain and cost */
+    uint32_t depth_max;    /* what the context and the answer's limit leave */
+    uint32_t width_max;    /* nodes of one forward, at most LV_DRAFTING_WIDTH_MAX */
+    uint32_t chain_length; /* CHAIN */
+    float theta;           /* EDGE */
+    double rate;           /* tokens a second of the last cycles; 0: not known yet */
+} lv_drafting;
+
+void lv_drafting_init(lv_drafting *drafting, lever_strategy strategy);
+
+/* What the policy looks at. */
+typedef struct {
+    lv_tree *tree;
+    const lv_costs *costs;
+    const lv_calibration *calibration;
+    lv_split split;         /* who computes the pass */
+    double drafted_seconds; /* exposed drafting of this cycle so far */
+} lv_drafting_view;
+
+/* The nodes of the next forward, parents before children; 0: enough is drafted. */
+uint32_t lv_drafting_next(const lv_drafting *drafting, const lv_drafting_view *view,
+                          uint32_t nodes[LV_DRAFTING_WIDTH_MAX]);
+
+typedef struct {
+    uint32_t nodes[LV_DRAFTING_NODES_MAX]; /* ascending, the root left out */
+    uint32_t nodes_count;
+    double tokens, seconds; /* expected of the cycle */
+} lv_drafting_choice;
+
+void lv_drafting_choose(const lv_drafting *drafting, const lv_drafting_view *view, lv_drafting_choice *choice);
+
+/* The nodes of the next forward while the pass runs: the outcomes by probability mass, in the width with the most mass
+ * a second; 0: nothing is worth it, or the policy does not draft ahead. */
+uint32_t lv_drafting_next_ahead(const lv_drafting *drafting, const lv_drafting_view *view,
+                                uint32_t nodes[LV_DRAFTING_WIDTH_MAX]);
+
+/* After a cycle that gave `tokens` in `seconds`; `whole`: its deepest path was accepted to the end. */
+void lv_drafting_learn(lv_drafting *drafting, uint32_t tokens, double seconds, bool whole);
+
+#endif
