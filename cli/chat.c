@@ -276,7 +276,7 @@ int command_chat(const cli_options *options) {
     }
     if (isatty(STDIN_FILENO)) {
         note(options, "%s, context %" PRIu32 " tokens. /help lists the commands",
-             with.talk.info.name[0] != '\0' ? with.talk.info.name : with.talk.model_path,
+             with.talk.info.name[0] != '\0' ? with.talk.info.name : with.talk.paths.model,
              with.talk.plan.context_tokens);
     }
     converse(&with);

@@ -64,6 +64,18 @@ bool models_packed_path(const char *path, char packed[PATH_BYTES]) {
     return print_path(packed, stem, "", ".lvr");
 }
 
+static bool pulled_path(const model_file *file, char path[PATH_BYTES]) {
+    char name[128];
+    snprintf(name, sizeof name, "models/%s", file->name);
+    return models_cache_path(name, path);
+}
+
+/* A pulled file, packed where it is. */
+static bool best_of(const char *pulled, char path[PATH_BYTES]) {
+    if (models_packed_path(pulled, path) && access(path, R_OK) == 0) return true;
+    return access(pulled, R_OK) == 0 && print_path(path, "", "", pulled);
+}
+
 bool models_find(const char *wanted, char path[PATH_BYTES], char *message, size_t message_bytes) {
     const model_pair *pair = models_pair(wanted);
     if (wanted != NULL && (pair == NULL || access(wanted, F_OK) == 0)) {
@@ -71,17 +83,32 @@ bool models_find(const char *wanted, char path[PATH_BYTES], char *message, size_
         snprintf(message, message_bytes, "the path of the model is longer than %d bytes", PATH_BYTES - 1);
         return false;
     }
-    char name[128], pulled[PATH_BYTES];
-    snprintf(name, sizeof name, "models/%s", pair->files[0].name);
-    if (!models_cache_path(name, pulled)) {
+    char pulled[PATH_BYTES];
+    if (!pulled_path(&pair->files[0], pulled)) {
         snprintf(message, message_bytes,
                  "no cache folder: neither XDG_CACHE_HOME nor HOME is a folder. Give a model with -m FILE");
         return false;
     }
-    if (models_packed_path(pulled, path) && access(path, R_OK) == 0) return true;
-    if (access(pulled, R_OK) == 0) return print_path(path, "", "", pulled);
+    if (best_of(pulled, path)) return true;
     snprintf(message, message_bytes,
              "no model: %s is not there. 'lever pull%s%s' fetches it; or give a file with -m FILE", pulled,
              wanted != NULL ? " " : "", wanted != NULL ? wanted : "");
+    return false;
+}
+
+static bool is_same_file(const char *a, const char *b) {
+    struct stat first, second;
+    return stat(a, &first) == 0 && stat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
+bool models_find_draft(const char *model_path, char path[PATH_BYTES]) {
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        char target[PATH_BYTES], packed[PATH_BYTES], draft[PATH_BYTES];
+        if (pairs[i].files_count < PAIR_FILES_MAX) continue;
+        if (!pulled_path(&pairs[i].files[0], target) || !models_packed_path(target, packed)) continue;
+        if (!is_same_file(model_path, target) && !is_same_file(model_path, packed)) continue;
+        return pulled_path(&pairs[i].files[1], draft) && best_of(draft, path);
+    }
     return false;
 }

@@ -50,4 +50,8 @@ bool models_packed_path(const char *path, char packed[PATH_BYTES]);
  * is. False, with a message that says what to do, when such a pair is not there. A file is not looked at. */
 bool models_find(const char *wanted, char path[PATH_BYTES], char *message, size_t message_bytes);
 
+/* The draft that belongs to a model: `path` where the model is the target of a pulled pair whose draft was pulled too,
+ * which is taken packed where it is. False: there is none. */
+bool models_find_draft(const char *model_path, char path[PATH_BYTES]);
+
 #endif

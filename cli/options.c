@@ -22,6 +22,7 @@ typedef enum {
     KIND_NUMBER,  /* float within the range */
     KIND_SEED,    /* uint64_t, or -1 for one that is drawn */
     KIND_CHOICE,  /* int32_t, the index of a word of `choices` */
+    KIND_TREE,    /* uint32_t: "fixed:N" */
 } option_kind;
 
 typedef struct {
@@ -35,7 +36,6 @@ typedef struct {
     const char *help;
     const char *example;        /* a right value, for messages */
     const char *const *choices; /* ended by NULL */
-    const char *choices_note;   /* for messages, or NULL */
 } option_row;
 
 #define FIELD(name) offsetof(cli_options, name)
@@ -43,61 +43,86 @@ typedef struct {
 #define ON_ANSWER (ON_RUN | ON_CHAT)
 #define ON_ALL (ON_RUN | ON_CHAT | ON_PLAN | ON_PACK | ON_PULL | ON_INSPECT | ON_DOCTOR)
 
-static const char *const strategies[] = {"ar", NULL};
+/* In the order of the enums of lever.h. */
+static const char *const strategies[] = {"lever", "ar", "chain", "edge", NULL};
+static const char *const heads[] = {"auto", "demand", "path", "all", NULL};
+static const char *const stop_rules[] = {"own", "longrun", NULL};
 static const char *const log_levels[] = {"debug", "info", "warning", "none", NULL};
 
 static const option_row table[] = {
     {"model", 'm', KIND_TEXT, FIELD(model), ON_MODEL | ON_DOCTOR, 0, 0, "FILE",
-     "GGUF or packed file, or the name of a pulled pair (default qwen2.5-coder)", "model.gguf", NULL, NULL},
+     "GGUF or packed file, or the name of a pulled pair (default qwen2.5-coder)", "model.gguf", NULL},
+    {"draft", 'd', KIND_TEXT, FIELD(draft), ON_MODEL, 0, 0, "FILE",
+     "draft model of the same family: GGUF or packed file (default: that of a pulled pair)", "draft.gguf", NULL},
+    {"no-draft", 0, KIND_FLAG, FIELD(no_draft), ON_MODEL, 0, 0, NULL, "no draft model", NULL, NULL},
+    {"force-draft", 0, KIND_FLAG, FIELD(force_draft), ON_MODEL, 0, 0, NULL,
+     "keep the draft where leaving it out is predicted to be faster", NULL, NULL},
     {"ram", 0, KIND_RAM, FIELD(ram_bytes), ON_MODEL, 0, 0, "SIZE",
-     "memory for the whole process, or none for no limit (default: a share of what is free)", "700M", NULL, NULL},
+     "memory for the whole process, or none for no limit (default: a share of what is free)", "700M", NULL},
     {"target-ram", 0, KIND_INTEGER, FIELD(target_ram_percent), ON_MODEL, 0, 100, "PCT",
-     "share of the layers' bytes that stays in memory", "50", NULL, NULL},
+     "share of the layers' bytes that stays in memory", "50", NULL},
     {"ctx", 0, KIND_COUNT, FIELD(context_tokens), ON_MODEL, 16, 16777216, "N",
-     "tokens of context (default 4096, or what fits)", "4096", NULL, NULL},
+     "tokens of context (default 4096, or what fits)", "4096", NULL},
     {"threads", 0, KIND_COUNT, FIELD(threads), ON_MODEL, 1, 1024, "N", "threads that compute (default: fast cores)",
-     "4", NULL, NULL},
+     "4", NULL},
     {"lanes", 0, KIND_COUNT, FIELD(lanes), ON_MODEL, 1, 64, "N",
-     "threads that read (default: what doctor found best, else 2)", "2", NULL, NULL},
+     "threads that read (default: what doctor found best, else 2)", "2", NULL},
+    {"costs", 0, KIND_TEXT, FIELD(costs), ON_ANSWER, 0, 0, "FILE",
+     "frozen costs: the same cycles in every run (default: measured while running)", "costs.json", NULL},
     {"strategy", 0, KIND_CHOICE, FIELD(strategy), ON_ANSWER, 0, 0, "NAME",
-     "how tokens are decoded: ar, one at a time (default)", "ar", strategies, "the ones that work in this version"},
+     "how tokens are found: lever (default; plain without a draft), ar (plain), chain or edge; the text is the same",
+     "lever", strategies},
+    {"chain-length", 0, KIND_COUNT, FIELD(chain_length), ON_ANSWER, 1, 63, "N",
+     "tokens that --strategy chain drafts (default 8)", "8", NULL},
+    {"tree", 0, KIND_TREE, FIELD(tree_nodes), ON_ANSWER, 1, 63, "fixed:N",
+     "N nodes in every tree (default: by gain and cost)", "fixed:16", NULL},
+    {"head", 0, KIND_CHOICE, FIELD(head), ON_ANSWER, 0, 0, "MODE",
+     "rows that the head computes at once: auto (default), demand, path or all", "auto", heads},
+    {"stop-rule", 0, KIND_CHOICE, FIELD(stop_rule), ON_ANSWER, 0, 0, "RULE",
+     "a tree grows while it pays by its own rate (default) or that of the last cycles: own or longrun", "own",
+     stop_rules},
+    {"no-ahead", 0, KIND_FLAG, FIELD(no_ahead), ON_ANSWER, 0, 0, NULL, "the draft rests while the target computes",
+     NULL, NULL},
+    {"no-lookup", 0, KIND_FLAG, FIELD(no_lookup), ON_ANSWER, 0, 0, NULL, "no candidates from the text so far", NULL,
+     NULL},
+    {"paper", 0, KIND_FLAG, FIELD(paper), ON_ANSWER, 0, 0, NULL,
+     "the published method: --stop-rule own --no-ahead --no-lookup", NULL, NULL},
+    {"trace", 0, KIND_TEXT, FIELD(trace), ON_ANSWER, 0, 0, "FILE", "write each cycle as a line of JSON", "trace.jsonl",
+     NULL},
     {"max-tokens", 'n', KIND_COUNT, FIELD(tokens_max), ON_ANSWER, 0, 16777216, "N",
-     "at most N tokens of answer (default 0: until it ends)", "200", NULL, NULL},
+     "at most N tokens of answer (default 0: until it ends)", "200", NULL},
     {"temp", 0, KIND_NUMBER, FIELD(temperature), ON_ANSWER, 0, (double)FLT_MAX, "F",
-     "temperature; 0 takes the likeliest token (default 0.7)", "0.7", NULL, NULL},
+     "temperature; 0 takes the likeliest token (default 0.7)", "0.7", NULL},
     {"top-k", 0, KIND_INTEGER, FIELD(top_k), ON_ANSWER, -1, 2147483647, "N", "the N likeliest only (default 0: off)",
-     "40", NULL, NULL},
+     "40", NULL},
     {"top-p", 0, KIND_NUMBER, FIELD(top_p), ON_ANSWER, 0, 1, "F",
-     "the likeliest that sum up to F (default 0.95; 1: off)", "0.95", NULL, NULL},
+     "the likeliest that sum up to F (default 0.95; 1: off)", "0.95", NULL},
     {"min-p", 0, KIND_NUMBER, FIELD(min_p), ON_ANSWER, 0, 1, "F",
-     "at least F times as likely as the likeliest (default 0: off)", "0.05", NULL, NULL},
+     "at least F times as likely as the likeliest (default 0: off)", "0.05", NULL},
     {"seed", 0, KIND_SEED, FIELD(seed), ON_ANSWER, 0, 0, "N", "the same seed gives the same text (default -1: drawn)",
-     "42", NULL, NULL},
+     "42", NULL},
     {"repeat-penalty", 0, KIND_NUMBER, FIELD(repeat_penalty), ON_ANSWER, 0.01, 100, "F",
-     "against tokens that were there (default 1: off)", "1.1", NULL, NULL},
+     "against tokens that were there (default 1: off)", "1.1", NULL},
     {"presence-penalty", 0, KIND_NUMBER, FIELD(presence_penalty), ON_ANSWER, -100, 100, "F",
-     "taken once from the logit of each token that was there (default 0)", "0.5", NULL, NULL},
+     "taken once from the logit of each token that was there (default 0)", "0.5", NULL},
     {"frequency-penalty", 0, KIND_NUMBER, FIELD(frequency_penalty), ON_ANSWER, -100, 100, "F",
-     "taken from it as often as it was there (default 0)", "0.5", NULL, NULL},
+     "taken from it as often as it was there (default 0)", "0.5", NULL},
     {"stop", 0, KIND_TEXTS, FIELD(stops), ON_ANSWER, 0, 0, "TEXT", "ends the answer in front of TEXT (may be repeated)",
-     "END", NULL, NULL},
-    {"system", 0, KIND_TEXT, FIELD(system), ON_ANSWER, 0, 0, "TEXT", "the system message", "Be brief.", NULL, NULL},
-    {"raw", 0, KIND_FLAG, FIELD(raw), ON_RUN, 0, 0, NULL, "no chat template: the prompt as it is", NULL, NULL, NULL},
+     "END", NULL},
+    {"system", 0, KIND_TEXT, FIELD(system), ON_ANSWER, 0, 0, "TEXT", "the system message", "Be brief.", NULL},
+    {"raw", 0, KIND_FLAG, FIELD(raw), ON_RUN, 0, 0, NULL, "no chat template: the prompt as it is", NULL, NULL},
     {"type", 0, KIND_TEXT, FIELD(type), ON_PACK, 0, 0, "TYPE",
-     "requantise the layers' matrices: q4_0, q8_0, ... (default: keep)", "q4_0", NULL, NULL},
-    {"verify", 0, KIND_FLAG, FIELD(verify), ON_INSPECT, 0, 0, NULL, "check every checksum of a packed file", NULL, NULL,
+     "requantise the layers' matrices: q4_0, q8_0, ... (default: keep)", "q4_0", NULL},
+    {"verify", 0, KIND_FLAG, FIELD(verify), ON_INSPECT, 0, 0, NULL, "check every checksum of a packed file", NULL,
      NULL},
-    {"no-pack", 0, KIND_FLAG, FIELD(no_pack), ON_PULL, 0, 0, NULL, "leave the pulled files as they are", NULL, NULL,
-     NULL},
-    {"quick", 0, KIND_FLAG, FIELD(quick), ON_DOCTOR, 0, 0, NULL, "two seconds instead of ten", NULL, NULL, NULL},
-    {"no-direct", 0, KIND_FLAG, FIELD(no_direct), ON_MODEL, 0, 0, NULL, "read through the page cache", NULL, NULL,
-     NULL},
+    {"no-pack", 0, KIND_FLAG, FIELD(no_pack), ON_PULL, 0, 0, NULL, "leave the pulled files as they are", NULL, NULL},
+    {"quick", 0, KIND_FLAG, FIELD(quick), ON_DOCTOR, 0, 0, NULL, "two seconds instead of ten", NULL, NULL},
+    {"no-direct", 0, KIND_FLAG, FIELD(no_direct), ON_MODEL, 0, 0, NULL, "read through the page cache", NULL, NULL},
     {"json", 0, KIND_FLAG, FIELD(json), ON_RUN | ON_PLAN | ON_INSPECT | ON_DOCTOR, 0, 0, NULL,
-     "one JSON object on standard output", NULL, NULL, NULL},
-    {"quiet", 'q', KIND_FLAG, FIELD(quiet), ON_ALL, 0, 0, NULL, "no progress, no statistics, no warnings", NULL, NULL,
-     NULL},
+     "one JSON object on standard output", NULL, NULL},
+    {"quiet", 'q', KIND_FLAG, FIELD(quiet), ON_ALL, 0, 0, NULL, "no progress, no statistics, no warnings", NULL, NULL},
     {"log-level", 0, KIND_CHOICE, FIELD(log_level), ON_ALL, 0, 0, "LEVEL", "debug, info, warning (default) or none",
-     "info", log_levels, NULL},
+     "info", log_levels},
 };
 
 enum { TABLE_COUNT = sizeof table / sizeof table[0], HELP_CODE = 1000, VERSION_CODE, TABLE_CODE };
@@ -215,6 +240,14 @@ static bool store(cli_options *options, const option_row *row, const char *text)
             return true;
         }
         return false;
+    case KIND_TREE: {
+        static const char prefix[] = "fixed:";
+        uint64_t value;
+        if (strncmp(text, prefix, sizeof prefix - 1) != 0) return false;
+        if (!lv_parse_u64(text + sizeof prefix - 1, (uint64_t)row->least, (uint64_t)row->most, &value)) return false;
+        *(uint32_t *)(void *)field = (uint32_t)value;
+        return true;
+    }
     }
     return false;
 }
@@ -253,11 +286,11 @@ static void describe(const option_row *row, char *text, size_t capacity) {
         for (size_t i = 0; row->choices[i] != NULL && used < capacity; i++) {
             used += (size_t)snprintf(text + used, capacity - used, "%s%s", i == 0 ? "" : ", ", row->choices[i]);
         }
-        if (row->choices_note != NULL && used < capacity) {
-            snprintf(text + used, capacity - used, " (%s)", row->choices_note);
-        }
         break;
     }
+    case KIND_TREE:
+        snprintf(text, capacity, "fixed:N, N from %.0f to %.0f", row->least, row->most);
+        break;
     }
 }
 

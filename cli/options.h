@@ -31,6 +31,9 @@ enum { SHOW_DEBUG = 0, SHOW_INFO = 1, SHOW_WARNING = 2, SHOW_NOTHING = 3 };
 typedef struct {
     /* The model and what it may use. */
     const char *model; /* NULL: the default pair's target */
+    const char *draft; /* NULL: that of the pair, if the model belongs to one */
+    bool no_draft, force_draft;
+    const char *costs; /* NULL: measured */
     uint64_t ram_bytes;
     bool ram_unlimited;
     int32_t target_ram_percent; /* -1: not given */
@@ -38,7 +41,6 @@ typedef struct {
     bool no_direct;
 
     /* The answer. */
-    int32_t strategy;    /* index into the strategies that work; 0: ar */
     uint32_t tokens_max; /* 0: until it ends */
     float temperature;
     int32_t top_k;
@@ -50,6 +52,13 @@ typedef struct {
     size_t stops_count;
     const char *system;
     bool raw;
+
+    /* How its tokens are found. */
+    int32_t strategy, head, stop_rule; /* lever_strategy, lever_head_mode, lever_stop_rule */
+    uint32_t chain_length;             /* 0: not given */
+    uint32_t tree_nodes;               /* 0: by gain and cost */
+    bool no_ahead, no_lookup, paper;
+    const char *trace;
 
     /* Files. */
     const char *type;

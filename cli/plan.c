@@ -38,9 +38,15 @@ static void print_table(const char *path, const lever_plan *plan) {
     printf("  head               %s, %s\n", size_of(plan->head_bytes).text,
            plan->head_pinned ? "stays in memory" : "streamed");
     printf("  ring               %s\n", size_of(plan->ring_bytes).text);
+    if (plan->draft_used) {
+        printf("  draft              stays in memory, %s\n", size_of(plan->draft_bytes).text);
+    } else if (plan->draft_reason[0] != '\0') {
+        printf("  draft              none: %s\n", plan->draft_reason);
+    }
     printf("  read for a token   %s\n", size_of(plan->pass_read_bytes).text);
     if (plan->tokens_per_second > 0) {
-        printf("  speed to expect    %.2f tokens a second (flash %s/s", plan->tokens_per_second,
+        printf("  speed to expect    %.2f tokens a second%s (flash %s/s", plan->tokens_per_second,
+               plan->draft_used ? " plainly, more with the draft" : "",
                size_of((uint64_t)plan->io_bytes_per_second).text);
         if (plan->memory_bytes_per_second > 0) {
             printf(", memory %s/s", size_of((uint64_t)plan->memory_bytes_per_second).text);
@@ -86,6 +92,9 @@ static bool print_json(const char *path, const lever_plan *plan, bool fits) {
     json_number(&out, "io_bytes_per_second", plan->io_bytes_per_second);
     json_number(&out, "memory_bytes_per_second", plan->memory_bytes_per_second);
     json_number(&out, "tokens_per_second", plan->tokens_per_second);
+    json_bool(&out, "draft_used", plan->draft_used);
+    json_unsigned(&out, "draft_bytes", plan->draft_bytes);
+    json_text(&out, "draft_reason", plan->draft_reason);
     json_object_close(&out);
     const bool written = json_put(&out);
     json_fini(&out);
@@ -93,10 +102,10 @@ static bool print_json(const char *path, const lever_plan *plan, bool fits) {
 }
 
 int command_plan(const cli_options *options) {
-    char path[PATH_BYTES];
+    talk_paths paths;
     lever_engine_options engine_options;
     int code = EXIT_DONE;
-    if (!talk_engine_options(options, path, &engine_options, &code)) return code;
+    if (!talk_engine_options(options, &paths, &engine_options, &code)) return code;
 
     lever_plan plan = {0};
     lever_error error = {0};
@@ -104,9 +113,9 @@ int command_plan(const cli_options *options) {
     if (status != LEVER_OK && status != LEVER_E_BUDGET) return fail_with(status, error.message);
     bool written = true;
     if (options->json) {
-        written = print_json(path, &plan, status == LEVER_OK);
+        written = print_json(paths.model, &plan, status == LEVER_OK);
     } else {
-        print_table(path, &plan);
+        print_table(paths.model, &plan);
     }
     if (!written || fflush(stdout) != 0) return fail_with(LEVER_E_IO, "writing the plan to standard output failed");
     return status == LEVER_OK ? EXIT_DONE : fail_with(status, error.message);

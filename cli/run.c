@@ -98,7 +98,7 @@ static void print_json(const talk *opened, const reply *answer) {
     json_number(&out, "first_token_seconds", s->first_token_seconds);
     json_number(&out, "decode_seconds", s->decode_seconds);
     json_number(&out, "tokens_per_second", ratio((double)s->completion_tokens, s->decode_seconds));
-    json_text(&out, "strategy", "ar");
+    json_text(&out, "strategy", lever_strategy_text(s->strategy));
     json_unsigned(&out, "cycles", s->cycles);
     json_number(&out, "tokens_per_cycle", ratio((double)s->completion_tokens, (double)s->cycles));
     json_unsigned(&out, "nodes_drafted", s->nodes_drafted);

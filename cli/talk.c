@@ -1,6 +1,7 @@
 /* talk.c - see talk.h. */
 #include "talk.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,34 +12,61 @@
 #include "interrupt.h"
 #include "terminal.h"
 
-bool talk_engine_options(const cli_options *options, char model_path[PATH_BYTES], lever_engine_options *engine,
-                         int *exit_code) {
+/* The draft that is given, or belongs to the model. Plain decoding wants none: its memory is better pinned. */
+static const char *choose_draft(const cli_options *options, talk_paths *paths) {
+    if (options->no_draft) return NULL;
+    if (options->strategy == LEVER_STRATEGY_AR && !options->force_draft) return NULL;
+    if (options->draft != NULL) return options->draft;
+    return models_find_draft(paths->model, paths->draft) ? paths->draft : NULL;
+}
+
+bool talk_engine_options(const cli_options *options, talk_paths *paths, lever_engine_options *engine, int *exit_code) {
     char message[PATH_BYTES + 256];
-    if (!models_find(options->model, model_path, message, sizeof message)) {
+    if (!models_find(options->model, paths->model, message, sizeof message)) {
         *exit_code = fail_with(LEVER_E_FORMAT, message);
         return false;
     }
     lever_engine_options_init(engine);
-    engine->model_path = model_path;
+    engine->model_path = paths->model;
+    engine->draft_path = choose_draft(options, paths);
+    engine->draft_forced = options->force_draft;
+    engine->costs_path = options->costs;
     engine->ram_bytes = options->ram_bytes;
     engine->ram_unlimited = options->ram_unlimited;
     engine->target_ram_percent = options->target_ram_percent;
     engine->context_tokens = options->context_tokens;
     engine->threads = options->threads;
     engine->lanes = options->lanes;
-    static char cache[PATH_BYTES];
-    if (models_cache_path("", cache)) engine->cache_dir = cache;
+    if (models_cache_path("", paths->cache)) engine->cache_dir = paths->cache;
     if (options->no_direct) engine->direct_io = false;
     engine->log = show_log;
     engine->log_user = (void *)(uintptr_t)options; /* show_log does not change it */
     return true;
 }
 
+static int open_trace(talk *opened) {
+    const char *path = opened->options->trace;
+    if (path == NULL) return EXIT_DONE;
+    opened->trace = fopen(path, "we");
+    if (opened->trace != NULL) return EXIT_DONE;
+    char message[PATH_BYTES + 256];
+    snprintf(message, sizeof message, "cannot write the trace %s: %s", path, strerror(errno));
+    return fail_with(LEVER_E_IO, message);
+}
+
+/* Why there is no draft although there could be one; the log says it too, where it is shown. */
+static void tell_about_the_draft(const talk *opened) {
+    if (opened->plan.draft_reason[0] == '\0' || opened->options->log_level <= SHOW_INFO) return;
+    note(opened->options, "%s", opened->plan.draft_reason);
+}
+
 int talk_open(talk *opened, const cli_options *options) {
     *opened = (talk){.options = options, .seed = options->seed_given ? options->seed : lv_seed_draw()};
     lever_engine_options engine_options;
     int exit_code = EXIT_DONE;
-    if (!talk_engine_options(options, opened->model_path, &engine_options, &exit_code)) return exit_code;
+    if (!talk_engine_options(options, &opened->paths, &engine_options, &exit_code)) return exit_code;
+    exit_code = open_trace(opened);
+    if (exit_code != EXIT_DONE) return exit_code;
     progress_open(&opened->bar, "", UNIT_BYTES, options);
     engine_options.progress = progress_of_stage;
     engine_options.progress_user = &opened->bar;
@@ -54,6 +82,7 @@ int talk_open(talk *opened, const cli_options *options) {
     if (status != LEVER_OK) return fail_with(status, error.message);
     lever_engine_get_info(opened->engine, &opened->info);
     lever_engine_get_plan(opened->engine, &opened->plan);
+    tell_about_the_draft(opened);
     return EXIT_DONE;
 }
 
@@ -61,6 +90,12 @@ void talk_close(talk *opened) {
     progress_close(&opened->bar);
     lever_session_close(&opened->session);
     lever_engine_close(&opened->engine);
+    if (opened->trace == NULL) return;
+    const bool failed = ferror(opened->trace) != 0;
+    if (fclose(opened->trace) != 0 || failed) {
+        note(opened->options, "the trace %s is not complete: writing failed", opened->options->trace);
+    }
+    opened->trace = NULL;
 }
 
 /* Makes room for `count` tokens. */
@@ -123,7 +158,14 @@ static bool take_token(void *user, int32_t token, const char *text, size_t text_
     return !answer->write_failed && !answer->memory_failed;
 }
 
-static void fill_generate_options(lever_generate_options *generate, const cli_options *options, uint64_t seed) {
+static void write_trace(void *user, const char *line) {
+    FILE *trace = user;
+    fputs(line, trace);
+    fputc('\n', trace);
+}
+
+static void fill_generate_options(lever_generate_options *generate, const talk *opened, uint64_t seed) {
+    const cli_options *options = opened->options;
     lever_generate_options_init(generate);
     generate->tokens_max = options->tokens_max;
     generate->temperature = options->temperature;
@@ -136,6 +178,15 @@ static void fill_generate_options(lever_generate_options *generate, const cli_op
     generate->seed = seed;
     generate->stops = options->stops;
     generate->stops_count = options->stops_count;
+    generate->strategy = (lever_strategy)options->strategy;
+    generate->chain_length = options->chain_length;
+    generate->tree_nodes = options->tree_nodes;
+    generate->head = (lever_head_mode)options->head;
+    generate->stop_rule = options->paper ? LEVER_STOP_OWN : (lever_stop_rule)options->stop_rule;
+    generate->no_ahead = options->no_ahead || options->paper;
+    generate->no_lookup = options->no_lookup || options->paper;
+    generate->trace = opened->trace != NULL ? write_trace : NULL;
+    generate->trace_user = opened->trace;
 }
 
 lever_status talk_answer(talk *opened, const token_list *prompt, uint64_t seed, reply *answer, lever_error *error) {
@@ -147,7 +198,7 @@ lever_status talk_answer(talk *opened, const token_list *prompt, uint64_t seed, 
     progress_close(&opened->bar);
     if (status == LEVER_OK) {
         lever_generate_options generate;
-        fill_generate_options(&generate, opened->options, seed);
+        fill_generate_options(&generate, opened, seed);
         status = lever_session_generate(opened->session, &generate, take_token, answer, &answer->finish, error);
     }
     interrupt_watch(NULL);
@@ -163,9 +214,20 @@ void reply_fini(reply *answer) {
     *answer = (reply){0};
 }
 
+/* ", 5.1 tokens a cycle, 80 % of drafting hidden", where a draft was at work. */
+static void describe_cycles(const talk *opened, const lever_statistics *s, char *text, size_t capacity) {
+    text[0] = '\0';
+    if (!opened->info.draft || s->strategy == LEVER_STRATEGY_AR || s->cycles == 0) return;
+    const int used =
+        snprintf(text, capacity, ", %.1f tokens a cycle", (double)s->completion_tokens / (double)s->cycles);
+    if (s->draft_seconds <= 0 || used < 0 || (size_t)used >= capacity) return;
+    snprintf(text + used, capacity - (size_t)used, ", %.0f %% of drafting hidden",
+             100.0 * s->draft_hidden_seconds / s->draft_seconds);
+}
+
 void talk_show_statistics(const talk *opened, const reply *answer, uint64_t seed) {
     const lever_statistics *s = &answer->statistics;
-    char peak[32], budget[48] = "", per_token[64] = "";
+    char peak[32], budget[48] = "", per_token[64] = "", cycles[96];
     if (s->ram_budget != UINT64_MAX) {
         char size[32];
         snprintf(budget, sizeof budget, " of %s", lv_format_size(s->ram_budget, size, sizeof size));
@@ -175,11 +237,12 @@ void talk_show_statistics(const talk *opened, const reply *answer, uint64_t seed
         snprintf(per_token, sizeof per_token, ", %s read a token",
                  lv_format_size(s->bytes_read / s->completion_tokens, size, sizeof size));
     }
+    describe_cycles(opened, s, cycles, sizeof cycles);
     note(opened->options,
-         "%" PRIu64 " tokens at %.2f tok/s%s; prompt %" PRIu64 " tokens (%" PRIu64
+         "%" PRIu64 " tokens at %.2f tok/s%s%s; prompt %" PRIu64 " tokens (%" PRIu64
          " kept) in %.1f s; memory %s%s; seed "
          "%" PRIu64 "; %s",
-         s->completion_tokens, s->decode_seconds > 0 ? (double)s->completion_tokens / s->decode_seconds : 0.0,
+         s->completion_tokens, s->decode_seconds > 0 ? (double)s->completion_tokens / s->decode_seconds : 0.0, cycles,
          per_token, s->prompt_tokens, s->prompt_tokens_reused, s->prefill_seconds,
          lv_format_size(s->rss_peak > 0 ? s->rss_peak : s->ram_peak, peak, sizeof peak), budget, seed,
          lever_finish_text(answer->finish));

@@ -8,14 +8,20 @@
 #include "models.h"
 #include "progress.h"
 
+/* The files of an engine; its options borrow from here. */
+typedef struct {
+    char model[PATH_BYTES], draft[PATH_BYTES], cache[PATH_BYTES];
+} talk_paths;
+
 typedef struct {
     const cli_options *options;
-    char model_path[PATH_BYTES];
+    talk_paths paths;
     lever_engine *engine;
     lever_session *session;
     lever_engine_info info;
     lever_plan plan;
     uint64_t seed; /* given or drawn */
+    FILE *trace;   /* NULL: none is written */
     progress bar;
 } talk;
 
@@ -37,12 +43,11 @@ typedef struct {
 } reply;
 
 /* The options of an engine, for `plan` too. False: the message was printed; *exit_code says how to end. */
-bool talk_engine_options(const cli_options *options, char model_path[PATH_BYTES], lever_engine_options *engine,
-                         int *exit_code);
+bool talk_engine_options(const cli_options *options, talk_paths *paths, lever_engine_options *engine, int *exit_code);
 
-/* Both return the exit code; talk_close accepts what was never opened. */
+/* Returns the exit code. */
 int talk_open(talk *opened, const cli_options *options);
-void talk_close(talk *opened);
+void talk_close(talk *opened); /* what was never opened is accepted */
 
 /* Fills `tokens` (owned by the caller, freed with free). */
 lever_status talk_tokenize_raw(talk *opened, const char *text, size_t bytes, token_list *tokens, lever_error *error);

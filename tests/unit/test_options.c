@@ -13,6 +13,7 @@
 #include "cli/json.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
+#include "lever.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 #define WORDS_MAX 12
@@ -63,6 +64,10 @@ static void defaults_are_those_of_the_help(void **state) {
     assert_int_equal(options.tokens_max, 0);
     assert_false(options.seed_given);
     assert_int_equal(options.log_level, SHOW_WARNING);
+    assert_null(options.draft);
+    assert_true(options.strategy == LEVER_STRATEGY_LEVER && options.head == LEVER_HEAD_AUTO);
+    assert_true(options.stop_rule == LEVER_STOP_OWN && options.chain_length == 0 && options.tree_nodes == 0);
+    assert_false(options.no_draft || options.force_draft || options.no_ahead || options.no_lookup || options.paper);
     assert_int_equal(options.arguments_count, 0);
 }
 
@@ -92,6 +97,45 @@ static void values_are_taken(void **state) {
     const char *const dash[] = {"-", NULL};
     assert_int_equal(parse(&options, &run_command, dash), OPTIONS_OK);
     assert_string_equal(options.arguments[0], "-");
+}
+
+/* The words of a choice stand for the values of lever.h. */
+static void choices_mean_what_they_say(void **state) {
+    (void)state;
+    environment = NULL;
+    static const struct {
+        const char *words[4];
+        size_t field;
+        int32_t value;
+    } cases[] = {
+        {{"--strategy", "lever"}, offsetof(cli_options, strategy), LEVER_STRATEGY_LEVER},
+        {{"--strategy", "ar"}, offsetof(cli_options, strategy), LEVER_STRATEGY_AR},
+        {{"--strategy", "chain"}, offsetof(cli_options, strategy), LEVER_STRATEGY_CHAIN},
+        {{"--strategy", "edge"}, offsetof(cli_options, strategy), LEVER_STRATEGY_EDGE},
+        {{"--head", "auto"}, offsetof(cli_options, head), LEVER_HEAD_AUTO},
+        {{"--head", "demand"}, offsetof(cli_options, head), LEVER_HEAD_DEMAND},
+        {{"--head", "path"}, offsetof(cli_options, head), LEVER_HEAD_PATH},
+        {{"--head", "all"}, offsetof(cli_options, head), LEVER_HEAD_ALL},
+        {{"--stop-rule", "own"}, offsetof(cli_options, stop_rule), LEVER_STOP_OWN},
+        {{"--stop-rule", "longrun"}, offsetof(cli_options, stop_rule), LEVER_STOP_LONGRUN},
+        {{"--chain-length", "24"}, offsetof(cli_options, chain_length), 24},
+        {{"--tree", "fixed:32"}, offsetof(cli_options, tree_nodes), 32},
+    };
+    for (size_t c = 0; c < COUNT_OF(cases); c++) {
+        cli_options options;
+        if (parse(&options, &run_command, cases[c].words) != OPTIONS_OK) fail_msg("case %zu: %s", c, message);
+        int32_t value;
+        memcpy(&value, (const char *)&options + cases[c].field, sizeof value);
+        if (value != cases[c].value) fail_msg("case %zu: %d", c, value);
+    }
+    cli_options options;
+    const char *const words[] = {"-d",          "d.gguf",  "--force-draft", "--costs", "c.json", "--no-ahead",
+                                 "--no-lookup", "--trace", "t.jsonl",       "--paper", NULL};
+    assert_int_equal(parse(&options, &run_command, words), OPTIONS_OK);
+    assert_string_equal(options.draft, "d.gguf");
+    assert_string_equal(options.costs, "c.json");
+    assert_string_equal(options.trace, "t.jsonl");
+    assert_true(options.force_draft && options.no_ahead && options.no_lookup && options.paper && !options.no_draft);
 }
 
 static void the_command_line_wins_over_the_environment(void **state) {
@@ -141,12 +185,21 @@ static void mistakes_are_told(void **state) {
         {&run_command, {"--threads", "0"}, NULL, NULL, {"--threads", "'0'", "from 1"}},
         {&run_command, {"-n", " 5"}, NULL, NULL, {"--max-tokens", "' 5'"}},
         {&run_command, {"--model", ""}, NULL, NULL, {"--model", "''"}},
-        {&run_command, {"--strategy", "lever"}, NULL, NULL, {"--strategy", "'lever'", "allowed: ar"}},
+        {&run_command, {"--strategy", "tree"}, NULL, NULL, {"--strategy", "'tree'", "allowed: lever, ar, chain, edge"}},
+        {&run_command, {"--head", "some"}, NULL, NULL, {"--head", "'some'", "auto, demand, path, all"}},
+        {&run_command, {"--stop-rule", "never"}, NULL, NULL, {"--stop-rule", "own, longrun"}},
+        {&run_command, {"--tree", "16"}, NULL, NULL, {"--tree", "'16'", "fixed:N, N from 1 to 63"}},
+        {&run_command, {"--tree", "fixed:0"}, NULL, NULL, {"--tree", "'fixed:0'"}},
+        {&run_command, {"--tree", "fixed:"}, NULL, NULL, {"--tree", "'fixed:'"}},
+        {&run_command, {"--tree", "fixed:64"}, NULL, NULL, {"--tree", "'fixed:64'"}},
+        {&run_command, {"--chain-length", "0"}, NULL, NULL, {"--chain-length", "from 1 to 63"}},
+        {&run_command, {"--draft", ""}, NULL, NULL, {"--draft", "''"}},
         {&run_command, {"--log-level", "loud"}, NULL, NULL, {"--log-level", "debug, info, warning, none"}},
         {&run_command, {"--tmep", "1"}, NULL, NULL, {"--tmep", "did you mean --temp?"}},
         {&run_command, {"--temperature", "1"}, NULL, NULL, {"--temperature"}},
         {&run_command, {"--type", "q4_0"}, NULL, NULL, {"'lever run' does not take --type"}},
-        {&run_command, {"--draft", "x"}, NULL, NULL, {"unknown option --draft"}},
+        {&run_command, {"--predictor", "x"}, NULL, NULL, {"unknown option --predictor"}},
+        {&pack_command, {"--draft", "x", "a", "b"}, NULL, NULL, {"'lever pack' does not take --draft"}},
         {&run_command, {"-x"}, NULL, NULL, {"unknown option -x"}},
         {&run_command, {"--json=1"}, NULL, NULL, {"--json=1", "no value"}},
         {&run_command, {"--temp"}, NULL, NULL, {"--temp needs a value", "0.7"}},
@@ -224,9 +277,10 @@ static void the_help_lists_what_works(void **state) {
     FILE *out = open_memstream(&text, &bytes);
     options_print_help(out, &run_command);
     fclose(out);
-    static const char *const listed[] = {"--model FILE", "--ram SIZE", "--seed N", "--stop TEXT", "--json", "--help"};
+    static const char *const listed[] = {"--model FILE",    "-d, --draft FILE", "--ram SIZE", "--seed N", "--stop TEXT",
+                                         "--strategy NAME", "--tree fixed:N",   "chain",      "--json",   "--help"};
     for (size_t i = 0; i < COUNT_OF(listed); i++) assert_non_null(strstr(text, listed[i]));
-    static const char *const absent[] = {"--draft", "--type", "--predictor", "--phone", "chain", "--verify"};
+    static const char *const absent[] = {"--type", "--predictor", "--phone", "--verify"};
     for (size_t i = 0; i < COUNT_OF(absent); i++) assert_null(strstr(text, absent[i]));
     free(text);
 }
@@ -275,6 +329,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_those_of_the_help),
         cmocka_unit_test(values_are_taken),
+        cmocka_unit_test(choices_mean_what_they_say),
         cmocka_unit_test(the_command_line_wins_over_the_environment),
         cmocka_unit_test(mistakes_are_told),
         cmocka_unit_test(help_and_version_come_first),
