@@ -324,6 +324,7 @@ static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, leve
     lv_plan_input input;
     lv_plan_choice choice;
     LV_TRY(gather_input(&engine->options, &files, rss_at_start, NULL, &input, error));
+    input.draft.model = NULL; /* whether it fits too is seen when the vocabulary's size is known */
     LV_TRY(lv_plan_choose(&input, &choice, error));
     LV_TRY(lv_ledger_set_limit(engine->ledger, input.budget_bytes, error));
     LV_TRY(open_vocabulary(engine, error));
