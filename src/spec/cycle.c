@@ -176,7 +176,9 @@ static void reroot(lv_cycle *cycle, const lv_drafter *drafter, lv_cycle_result *
     int32_t rejected[REJECTED_NODES_MAX];
     uint32_t rejected_count = 0;
     if (root == LV_TREE_NONE || !tree->nodes[root].expanded) {
-        if (cycle->lookup && drafter) rejected_count = take_rejected(tree, last, rejected);
+        /* The other policies draft from nodes that are expanded themselves. */
+        const bool takes = cycle->lookup && drafter && cycle->drafting.strategy == LEVER_STRATEGY_LEVER;
+        if (takes) rejected_count = take_rejected(tree, last, rejected);
     }
     result->hit = root != LV_TREE_NONE && tree->nodes[root].expanded;
     if (root == LV_TREE_NONE) {
