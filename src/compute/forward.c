@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "compute/forward_state.h"
+#include "compute/rope.h"
 
 enum {
     NODES_MAX = 480,
@@ -26,7 +27,7 @@ static size_t round_up(size_t bytes) {
 /* --- Sizes ------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    size_t x, normed, q, k, v, attended, gate, up, mixed, rounded[2], positions, paths, scratch;
+    size_t x, normed, q, k, v, attended, gate, up, mixed, rounded[2], angles, paths, scratch;
     size_t scratch_stride;
     size_t total;
     size_t work_bytes;
@@ -66,13 +67,13 @@ static workspace_sizes sizes_of(const lv_model *model, uint32_t rows_max, uint32
         s.rounded[format] =
             batch * lv_activation_row_bytes((lv_activation_format)format, (widest + group - 1) / group * group);
     }
-    s.positions = round_up(sizeof(int32_t) * rows_max);
+    s.angles = round_up(sizeof(float) * rows_max * h->rope.dims);
     s.paths = round_up(sizeof(lv_path) * rows_max);
     s.scratch_stride = round_up(max_size(lv_kernel_scratch_bytes(widest), lv_attention_scratch_bytes()));
     s.scratch = threads * s.scratch_stride;
     s.total = s.x + s.normed + s.q + s.k + s.v + s.attended + s.gate + s.up + s.mixed + s.rounded[0] + s.rounded[1] +
-              s.positions + s.paths + s.scratch;
-    /* Rope wants a row of cosines a thread; products of ggml's want rounded activations and room to swap tiles. */
+              s.angles + s.paths + s.scratch;
+    /* Products of ggml's want rounded activations and room to swap tiles. */
     s.work_bytes = threads * (size_t)4096 + (64u << 10);
     if (uses_ggml) s.work_bytes += batch * widest * sizeof(float) + threads * ((size_t)576 << 10);
     return s;
@@ -109,7 +110,7 @@ static void carve_workspace(lv_forward *f, const workspace_sizes *s) {
     f->up = carve(&next, s->up);
     f->rounded[0] = carve(&next, s->rounded[0]);
     f->rounded[1] = carve(&next, s->rounded[1]);
-    f->positions = carve(&next, s->positions);
+    f->angles = carve(&next, s->angles);
     f->paths = carve(&next, s->paths);
     f->linear.scratch = carve(&next, s->scratch);
     f->linear.scratch_stride = s->scratch_stride;
@@ -161,6 +162,7 @@ lever_status lv_forward_open(lv_forward **out, const lv_forward_options *options
     status = lv_graph_open(&f->graph, &graph, error);
     if (status != LEVER_OK) goto failed;
     carve_workspace(f, &sizes);
+    f->elementwise = lv_elementwise_best();
     f->linear.graph = f->graph;
     f->linear.kernels = options->kernels;
     f->linear.stable_batches = f->stable_batches;
@@ -276,7 +278,8 @@ lever_status lv_forward_begin(lv_forward *f, const lv_pass *pass, lever_error *e
     const size_t width = f->model->hparams.embedding;
     for (size_t i = 0; i < pass->rows_count; i++) {
         LV_TRY(look_up_embedding(f, pass->rows[i].token, f->x + i * width, error));
-        f->positions[i] = (int32_t)pass->rows[i].position;
+        lv_rope_angles(&f->model->hparams.rope, f->options.weights->rope_factors, pass->rows[i].position,
+                       f->angles + i * f->model->hparams.rope.dims);
         f->paths[i] = pass->rows[i].path;
     }
     f->counters.passes++;

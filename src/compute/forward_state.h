@@ -5,6 +5,7 @@
 #define LV_COMPUTE_FORWARD_STATE_H
 
 #include "compute/forward.h"
+#include "compute/kernels/elementwise.h"
 #include "compute/linear.h"
 #include "compute/row_cache.h"
 #include "compute/thread_choice.h"
@@ -16,6 +17,7 @@ struct lv_forward {
     lv_forward_options options;
     const lv_model *model;
     lv_graph *graph;
+    const lv_elementwise *elementwise;
     lv_linear_context linear;
     uint8_t stable_batches[GGML_TYPE_COUNT];
 
@@ -26,7 +28,7 @@ struct lv_forward {
     float *q, *k, *v, *attended; /* batch_rows x heads * head_dim, or kv heads */
     float *gate, *up;            /* batch_rows x feed_forward */
     uint8_t *rounded[2];         /* by lv_activation_format */
-    int32_t *positions;          /* rows_max */
+    float *angles;               /* rows_max x rope dims: cosines and sines of the row's position */
     lv_path *paths;              /* rows_max */
 
     lv_compute_threads compute_threads;

@@ -1,18 +1,41 @@
-/* graph.c - ggml's context and graph are rebuilt in place for each run: ggml_reset forgets the tensors, and a new graph
+/* graph.c - steps of ours in one program, products of ggml's as nodes beside it.
+ *
+ * Steps that follow each other make one node of ggml's: its threads go through the list together, with a barrier of
+ * ours after each step. ggml's own barrier spins until all threads are there; on a machine that runs something else
+ * as well, the thread that is waited for may sit behind that, and a pass takes many times as long. Ours spins for some
+ * microseconds, then sleeps, so that the processor is given to who is late.
+ *
+ * ggml's context and graph are rebuilt in place for each run: ggml_reset forgets the tensors, and a new graph
  * object is laid into the same memory. That costs some ten microseconds for a layer, so no graph is kept.
  *
- * ggml runs nodes in order with a barrier between, and a custom operation is a node like any other. A custom operation
- * here is a ggml_custom_4d of no elements of its own: what it reads and writes stands in its record. */
+ * ggml runs nodes in order with a barrier between, and a program is a node like any other: a ggml_custom_4d of no
+ * elements of its own. What a step reads and writes stands in its record. */
 #include "compute/graph.h"
 
 #include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "compute/barrier.h"
 #include "ggml-cpu.h"
+
+typedef struct {
+    lv_graph_step_fn run;
+    void *record;
+} step;
+
+/* Steps that follow each other. */
+typedef struct {
+    const step *steps;
+    uint32_t steps_count;
+    lv_barrier *barrier;
+} program;
 
 struct lv_graph {
     lv_ledger *ledger;
+    step *steps;
+    uint32_t steps_count, program_first; /* of the program that is being appended to */
+    lv_barrier barrier;
     void *context_memory;
     size_t context_bytes;
     uint8_t *work;
@@ -38,7 +61,7 @@ static size_t context_bytes_for(uint32_t nodes_max) {
 }
 
 size_t lv_graph_bytes(uint32_t nodes_max, size_t work_bytes, size_t records_bytes) {
-    return context_bytes_for(nodes_max) + work_bytes + records_bytes + sizeof(lv_graph);
+    return context_bytes_for(nodes_max) + nodes_max * sizeof(step) + work_bytes + records_bytes + sizeof(lv_graph);
 }
 
 static struct ggml_threadpool *new_pool(uint32_t threads, uint32_t poll) {
@@ -81,6 +104,10 @@ lever_status lv_graph_open(lv_graph **out, const lv_graph_options *options, leve
     status = lv_alloc_checked(&memory, options->ledger, LV_MEM_GRAPH, 1, graph->records_bytes, "graph records", error);
     if (status != LEVER_OK) goto failed;
     graph->records = memory;
+    status = lv_alloc_checked(&memory, options->ledger, LV_MEM_GRAPH, options->nodes_max, sizeof(step), "graph steps",
+                              error);
+    if (status != LEVER_OK) goto failed;
+    graph->steps = memory;
 
     ggml_cpu_init();
     struct ggml_init_params params = {
@@ -107,6 +134,7 @@ void lv_graph_close(lv_graph **out) {
     if (graph->pool) ggml_threadpool_free(graph->pool);
     if (graph->single) ggml_threadpool_free(graph->single);
     if (graph->context) ggml_free(graph->context);
+    lv_free(graph->steps);
     lv_free(graph->records);
     lv_free(graph->work);
     lv_free(graph->context_memory);
@@ -118,6 +146,7 @@ void lv_graph_begin(lv_graph *graph) {
     ggml_reset(graph->context);
     graph->nodes = ggml_new_graph_custom(graph->context, (size_t)graph->nodes_max * TENSORS_PER_NODE, false);
     graph->records_used = 0;
+    graph->steps_count = graph->program_first = 0;
 }
 
 struct ggml_context *lv_graph_context(lv_graph *graph) {
@@ -125,7 +154,7 @@ struct ggml_context *lv_graph_context(lv_graph *graph) {
 }
 
 uint32_t lv_graph_nodes_count(const lv_graph *graph) {
-    return (uint32_t)ggml_graph_n_nodes(graph->nodes);
+    return (uint32_t)ggml_graph_n_nodes(graph->nodes) + graph->steps_count;
 }
 
 bool lv_graph_is_full(const lv_graph *graph, uint32_t nodes_wanted) {
@@ -142,7 +171,30 @@ struct ggml_tensor *lv_graph_tensor(lv_graph *graph, enum ggml_type type, int64_
     return tensor;
 }
 
+/* All threads of ggml's go through the list together. */
+static void run_program(struct ggml_tensor *node, int ith, int nth, void *user) {
+    (void)node;
+    const program *all = user;
+    for (uint32_t i = 0; i < all->steps_count; i++) {
+        all->steps[i].run(ith, nth, all->steps[i].record);
+        lv_barrier_wait(all->barrier, (uint32_t)nth);
+    }
+}
+
+/* What was appended since the last node becomes one. */
+static void close_program(lv_graph *graph) {
+    if (graph->steps_count == graph->program_first) return;
+    program *all = lv_graph_record(graph, sizeof(*all));
+    *all = (program){graph->steps + graph->program_first, graph->steps_count - graph->program_first, &graph->barrier};
+    graph->program_first = graph->steps_count;
+    struct ggml_tensor *node =
+        ggml_custom_4d(graph->context, GGML_TYPE_F32, 1, 1, 1, 1, NULL, 0, run_program, GGML_N_TASKS_MAX, all);
+    node->data = all;
+    ggml_build_forward_expand(graph->nodes, node);
+}
+
 struct ggml_tensor *lv_graph_add(lv_graph *graph, struct ggml_tensor *node, void *data) {
+    close_program(graph);
     node->data = data;
     ggml_build_forward_expand(graph->nodes, node);
     return node;
@@ -157,10 +209,9 @@ void *lv_graph_record(lv_graph *graph, size_t bytes) {
     return record;
 }
 
-void lv_graph_add_custom(lv_graph *graph, ggml_custom_op_t run, void *record) {
-    struct ggml_tensor *node =
-        ggml_custom_4d(graph->context, GGML_TYPE_F32, 1, 1, 1, 1, NULL, 0, run, GGML_N_TASKS_MAX, record);
-    lv_graph_add(graph, node, record);
+void lv_graph_add_step(lv_graph *graph, lv_graph_step_fn run, void *record) {
+    assert(graph->steps_count < graph->nodes_max);
+    graph->steps[graph->steps_count++] = (step){run, record};
 }
 
 void lv_graph_set_single(lv_graph *graph, bool single) {
@@ -168,6 +219,7 @@ void lv_graph_set_single(lv_graph *graph, bool single) {
 }
 
 lever_status lv_graph_run(lv_graph *graph, lever_error *error) {
+    close_program(graph);
     if (ggml_graph_n_nodes(graph->nodes) == 0) return LEVER_OK;
     const uint64_t begin_ns = lv_clock_now_ns(&lv_clock_real);
     struct ggml_cplan plan = ggml_graph_plan(graph->nodes, graph->use_single ? 1 : (int)graph->threads,

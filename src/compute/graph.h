@@ -42,8 +42,11 @@ struct ggml_tensor *lv_graph_add(lv_graph *graph, struct ggml_tensor *node, void
 /* A record for a custom operation, valid until the next begin; zeroed. Never NULL within the sizes given at opening. */
 void *lv_graph_record(lv_graph *graph, size_t bytes);
 
-/* Appends a custom operation that runs `run` on all threads. Like every node it comes after all nodes before it. */
-void lv_graph_add_custom(lv_graph *graph, ggml_custom_op_t run, void *record);
+/* One thread's share of a step: `ith` of `nth`. */
+typedef void (*lv_graph_step_fn)(int ith, int nth, void *record);
+
+/* Appends a step that all threads run together. Like every node it comes after all that was appended before it. */
+void lv_graph_add_step(lv_graph *graph, lv_graph_step_fn run, void *record);
 
 /* How many of the threads compute from the next run on: 1, or all. A single one wakes nobody. */
 void lv_graph_set_single(lv_graph *graph, bool single);

@@ -16,39 +16,90 @@ enum { STAGE_NODES = 48 }; /* a stage appends fewer, products of ggml's aside */
 
 /* --- Small nodes ------------------------------------------------------------------------------------------------- */
 
+/* Runs of rows are shared out evenly; few rows go to few threads. */
+static void share(size_t count, int ith, int nth, size_t *first, size_t *end) {
+    *first = count * (size_t)ith / (size_t)nth;
+    *end = count * ((size_t)ith + 1) / (size_t)nth;
+}
+
+typedef struct {
+    const lv_elementwise *elementwise;
+    const float *in, *weight;
+    float epsilon;
+    float *out;
+    size_t width, rows_count;
+} norm_record;
+
+static void run_norm(int ith, int nth, void *user) {
+    const norm_record *r = user;
+    size_t first, end;
+    share(r->rows_count, ith, nth, &first, &end);
+    r->elementwise->norm(r->in + first * r->width, r->weight, r->epsilon, r->width, end - first,
+                         r->out + first * r->width);
+}
+
 void lv_forward_add_norm(lv_forward *f, float *in, float *out, const float *weight, size_t width, size_t rows_count) {
-    lv_graph *graph = f->graph;
-    struct ggml_context *ggml = lv_graph_context(graph);
-    struct ggml_tensor *rows = lv_graph_tensor(graph, GGML_TYPE_F32, (int64_t)width, (int64_t)rows_count, in);
-    struct ggml_tensor *normed = lv_graph_add(graph, ggml_rms_norm(ggml, rows, f->model->hparams.norm_epsilon), out);
-    struct ggml_tensor *scale = lv_graph_tensor(graph, GGML_TYPE_F32, (int64_t)width, 1, weight);
-    lv_graph_add(graph, ggml_mul(ggml, normed, scale), out);
+    norm_record *record = lv_graph_record(f->graph, sizeof(*record));
+    *record = (norm_record){f->elementwise, in, weight, f->model->hparams.norm_epsilon, out, width, rows_count};
+    lv_graph_add_step(f->graph, run_norm, record);
+}
+
+/* Two runs of floats of the same length. */
+typedef struct {
+    void (*run)(float *x, const float *y, size_t count);
+    float *x;
+    const float *y;
+    size_t count;
+} pair_record;
+
+static void run_pair(int ith, int nth, void *user) {
+    const pair_record *r = user;
+    size_t first, end;
+    share(r->count / 16, ith, nth, &first, &end);
+    first *= 16;
+    end = ith + 1 == nth ? r->count : end * 16;
+    r->run(r->x + first, r->y + first, end - first);
+}
+
+static void add_pair(lv_forward *f, void (*run)(float *x, const float *y, size_t count), float *x, const float *y,
+                     size_t count) {
+    pair_record *record = lv_graph_record(f->graph, sizeof(*record));
+    *record = (pair_record){run, x, y, count};
+    lv_graph_add_step(f->graph, run_pair, record);
 }
 
 /* x += mixed */
 static void add_residual(lv_forward *f, float *x, size_t rows_count) {
-    const int64_t width = f->model->hparams.embedding;
-    struct ggml_tensor *stream = lv_graph_tensor(f->graph, GGML_TYPE_F32, width, (int64_t)rows_count, x);
-    struct ggml_tensor *mixed = lv_graph_tensor(f->graph, GGML_TYPE_F32, width, (int64_t)rows_count, f->mixed);
-    lv_graph_add(f->graph, ggml_add(lv_graph_context(f->graph), stream, mixed), x);
+    add_pair(f, f->elementwise->add, x, f->mixed, rows_count * f->model->hparams.embedding);
 }
 
-static void add_rope(lv_forward *f, float *values, uint32_t heads_count, size_t row_first, size_t rows_count) {
+typedef struct {
+    const lv_forward *f;
+    size_t row_first, rows_count;
+} rope_record;
+
+/* Queries and keys of a row are turned together: heads are shared out, so that a single row is, too. */
+static void run_rope(int ith, int nth, void *user) {
+    const rope_record *r = user;
+    const lv_forward *f = r->f;
     const lv_hparams *h = &f->model->hparams;
-    const lv_rope *rope = &h->rope;
-    struct ggml_context *ggml = lv_graph_context(f->graph);
-    struct ggml_tensor *heads = ggml_new_tensor_3d(ggml, GGML_TYPE_F32, h->head_dim, heads_count, (int64_t)rows_count);
-    heads->data = values;
-    struct ggml_tensor *positions =
-        lv_graph_tensor(f->graph, GGML_TYPE_I32, (int64_t)rows_count, 1, f->positions + row_first);
-    struct ggml_tensor *factors = NULL;
-    if (f->options.weights->rope_factors) {
-        factors = lv_graph_tensor(f->graph, GGML_TYPE_F32, rope->dims / 2, 1, f->options.weights->rope_factors);
+    const size_t heads = (size_t)h->heads_count + h->kv_heads_count;
+    const bool halves = h->rope.pairing == LV_ROPE_HALVES;
+    size_t first, end;
+    share(r->rows_count * heads, ith, nth, &first, &end);
+    for (size_t i = first; i < end; i++) {
+        const size_t row = i / heads, head = i % heads;
+        float *values = head < h->heads_count ? f->q + (row * h->heads_count + head) * h->head_dim
+                                              : f->k + (row * h->kv_heads_count + head - h->heads_count) * h->head_dim;
+        f->elementwise->rope(values, 1, h->head_dim, h->rope.dims, halves,
+                             f->angles + (r->row_first + row) * h->rope.dims);
     }
-    struct ggml_tensor *turned = ggml_rope_ext(
-        ggml, heads, positions, factors, (int)rope->dims, (int)rope->pairing, (int)rope->context_original, rope->base,
-        rope->scale, rope->extrapolation_factor, rope->attention_factor, rope->beta_fast, rope->beta_slow);
-    lv_graph_add(f->graph, turned, values);
+}
+
+static void add_rope(lv_forward *f, size_t row_first, size_t rows_count) {
+    rope_record *record = lv_graph_record(f->graph, sizeof(*record));
+    *record = (rope_record){f, row_first, rows_count};
+    lv_graph_add_step(f->graph, run_rope, record);
 }
 
 /* --- Cache and attention ----------------------------------------------------------------------------------------- */
@@ -60,8 +111,7 @@ typedef struct {
     const float *k, *v;
 } store_record;
 
-static void run_store(struct ggml_tensor *node, int ith, int nth, void *user) {
-    (void)node;
+static void run_store(int ith, int nth, void *user) {
     const store_record *record = user;
     const size_t begin = record->rows_count * (size_t)ith / (size_t)nth;
     const size_t end = record->rows_count * ((size_t)ith + 1) / (size_t)nth;
@@ -80,8 +130,7 @@ typedef struct {
     atomic_size_t next_task;
 } attention_record;
 
-static void run_attention(struct ggml_tensor *node, int ith, int nth, void *user) {
-    (void)node;
+static void run_attention(int ith, int nth, void *user) {
     (void)nth;
     attention_record *record = user;
     void *scratch = record->scratch + (size_t)ith * record->scratch_stride;
@@ -101,7 +150,7 @@ static void add_attention(lv_forward *f, uint32_t layer, size_t row_first, size_
                             .layer = layer,
                             .k = f->k,
                             .v = f->v};
-    lv_graph_add_custom(f->graph, run_store, store);
+    lv_graph_add_step(f->graph, run_store, store);
 
     attention_record *record = lv_graph_record(f->graph, sizeof(*record));
     const size_t width = (size_t)h->heads_count * h->head_dim;
@@ -124,7 +173,7 @@ static void add_attention(lv_forward *f, uint32_t layer, size_t row_first, size_
     record->scratch_stride = f->linear.scratch_stride;
     record->tasks_count = lv_attention_tasks_count(&record->attention);
     atomic_init(&record->next_task, 0);
-    lv_graph_add_custom(f->graph, run_attention, record);
+    lv_graph_add_step(f->graph, run_attention, record);
 }
 
 /* --- Matrices ---------------------------------------------------------------------------------------------------- */
@@ -221,8 +270,7 @@ static lever_status attention_turn(lv_forward *f, uint32_t layer, size_t row_fir
         lv_forward_add_norm(f, f->q, f->q, vectors->q_norm, h->head_dim, rows_count * h->heads_count);
         lv_forward_add_norm(f, f->k, f->k, vectors->k_norm, h->head_dim, rows_count * h->kv_heads_count);
     }
-    add_rope(f, f->q, h->heads_count, row_first, rows_count);
-    add_rope(f, f->k, h->kv_heads_count, row_first, rows_count);
+    add_rope(f, row_first, rows_count);
     add_attention(f, layer, row_first, rows_count);
     const lv_forward_linear output = {lv_weights_item(layer, LV_ROLE_OUTPUT), NULL, f->mixed, width};
     LV_TRY(lv_forward_add_linear(f, f->attended, q_width, rows_count, &output, 1, error));
@@ -242,9 +290,7 @@ static lever_status feed_forward_turn(lv_forward *f, uint32_t layer, size_t row_
         {lv_weights_item(layer, LV_ROLE_UP), NULL, f->up, inner},
     };
     LV_TRY(lv_forward_add_linear(f, f->normed, width, rows_count, inputs, 2, error));
-    struct ggml_tensor *gate = lv_graph_tensor(f->graph, GGML_TYPE_F32, (int64_t)inner, (int64_t)rows_count, f->gate);
-    struct ggml_tensor *up = lv_graph_tensor(f->graph, GGML_TYPE_F32, (int64_t)inner, (int64_t)rows_count, f->up);
-    lv_graph_add(f->graph, ggml_swiglu_split(lv_graph_context(f->graph), gate, up), f->gate);
+    add_pair(f, f->elementwise->swiglu, f->gate, f->up, rows_count * inner);
     const lv_forward_linear output = {lv_weights_item(layer, LV_ROLE_DOWN), NULL, f->mixed, width};
     LV_TRY(lv_forward_add_linear(f, f->gate, inner, rows_count, &output, 1, error));
     add_residual(f, x, rows_count);

@@ -40,8 +40,7 @@ static void round_rows(const rounding_record *record, lv_activation_format forma
     }
 }
 
-static void run_rounding(struct ggml_tensor *node, int ith, int nth, void *user) {
-    (void)node;
+static void run_rounding(int ith, int nth, void *user) {
     const rounding_record *record = user;
     if (record->formats & (1u << LV_ACTIVATION_32)) round_rows(record, LV_ACTIVATION_32, (size_t)ith, (size_t)nth);
     if (record->formats & (1u << LV_ACTIVATION_256)) round_rows(record, LV_ACTIVATION_256, (size_t)ith, (size_t)nth);
@@ -53,7 +52,7 @@ void lv_linear_add_rounding(const lv_linear_context *context, const lv_activatio
     record->kernels = context->kernels;
     record->activations = *activations;
     record->formats = formats;
-    lv_graph_add_custom(context->graph, run_rounding, record);
+    lv_graph_add_step(context->graph, run_rounding, record);
 }
 
 unsigned lv_linear_formats(const lv_tensor *tensor) {
@@ -73,8 +72,7 @@ typedef struct {
     atomic_size_t next_tile;
 } products_record;
 
-static void run_products(struct ggml_tensor *node, int ith, int nth, void *user) {
-    (void)node;
+static void run_products(int ith, int nth, void *user) {
     products_record *record = user;
     void *scratch = record->scratch + (size_t)ith * record->scratch_stride;
     const size_t total = record->tile_first[record->products_count];
@@ -169,7 +167,7 @@ void lv_linear_add_products(const lv_linear_context *context, const lv_activatio
             }
         }
     }
-    if (record) lv_graph_add_custom(context->graph, run_products, record);
+    if (record) lv_graph_add_step(context->graph, run_products, record);
 }
 
 uint32_t lv_linear_nodes(const lv_tensor *tensor, size_t rows_count, const uint8_t *stable_batches) {

@@ -7,9 +7,10 @@
  * stays in the nearest cache. */
 #include "compute/kernels/kernel.h"
 
+#include "compute/kernels/cpu.h"
+
 #include <assert.h>
 #if defined(__x86_64__)
-#include <cpuid.h>
 #endif
 
 #include "compute/kernels/tile.h"
@@ -24,34 +25,12 @@ enum {
 
 /* --- Choice ------------------------------------------------------------------------------------------------------- */
 
-#if defined(__x86_64__)
-static bool has_f16c(void) {
-#if defined(__clang__) /* does not know the name */
-    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
-#else
-    return __builtin_cpu_supports("f16c");
-#endif
-}
-
-/* The builtins also look whether the system saves the registers, and ask the processor only once. */
-static bool has_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-}
-
-static bool has_avx512(void) {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vnni");
-}
-#endif
-
 const lv_kernels *lv_kernels_at(size_t index) {
     const lv_kernels *found[3];
     size_t count = 0;
 #if defined(__x86_64__)
-    if (has_avx512()) found[count++] = &lv_kernels_avx512;
-    if (has_avx2()) found[count++] = &lv_kernels_avx2;
+    if (lv_cpu_has_avx512()) found[count++] = &lv_kernels_avx512;
+    if (lv_cpu_has_avx2()) found[count++] = &lv_kernels_avx2;
 #endif
     found[count++] = &lv_kernels_portable;
     return index < count ? found[index] : NULL;
