@@ -241,7 +241,9 @@ static void choose_ring(const lv_plan_input *in, layout_choice *c) {
         return;
     }
     const uint64_t allowed = min_u64(in->layout->layer_bytes / 8, left_after(in, c) / 4 + SLOTS_LEAST * slot);
-    uint64_t slots = min_u64(allowed / slot, SLOTS_MOST);
+    uint64_t slots = allowed / slot;
+    /* Under a budget a pinned block beats a slot beyond these few. */
+    if (in->budget_bytes != LV_LEDGER_UNLIMITED) slots = min_u64(slots, SLOTS_MOST);
     if (slots < SLOTS_LEAST) slots = SLOTS_LEAST;
     c->slots_count = (uint32_t)slots;
 }

@@ -103,6 +103,7 @@ void lever_session_close(lever_session **out) {
 typedef struct {
     const int32_t *tokens; /* all of the session's; those from `first` on are computed */
     size_t first, count;
+    lv_compute_threads threads;
     bool want_last;       /* logits of the last row, into the session */
     lever_logits_fn each; /* or of every row, to this function */
     void *each_user;
@@ -152,6 +153,7 @@ static lever_status pass_locked(lever_session *session, const pass_request *requ
         .progress_total = request->progress_total,
     };
     lv_store_set_head_wanted(engine->store, request->want_last || request->each != NULL);
+    lv_forward_set_threads(engine->forward, request->threads);
     LV_TRY(lv_forward_begin(engine->forward, &pass, error));
     LV_TRY(lv_forward_layers(engine->forward, 0, engine->model->hparams.layers_count, error));
     if (request->each) return give_each(session, request, buffer, stop, error);
@@ -222,6 +224,14 @@ static lever_status check_prompt(const lever_session *session, const int32_t *to
     return LEVER_OK;
 }
 
+/* Whether the draft's prefill runs beside the target's: when reading is the bottleneck with one thread as well. */
+static bool drafts_beside(const lever_session *session, size_t rows_count) {
+    const lever_engine *engine = session->engine;
+    if (!session->speculation || engine->threads < 2 || rows_count > engine->plan.batch_rows) return false;
+    const lv_costs *costs = &session->cycle.costs;
+    return lv_cost_curve_at(&costs->layers[LV_SPLIT_ONE], (uint32_t)rows_count) < costs->io_seconds;
+}
+
 /* Makes the session hold the tokens, of which the first `common` are computed; `buffer` and `each` as for a score. */
 static lever_status compute_from(lever_session *session, const int32_t *tokens, size_t tokens_count, size_t common,
                                  float *buffer, lever_logits_fn each, void *user, lever_error *error) {
@@ -230,9 +240,11 @@ static lever_status compute_from(lever_session *session, const int32_t *tokens, 
     const uint64_t total = (tokens_count - common) * layers;
     lever_status status = LEVER_OK;
     bool stop = false;
+    const bool beside = !each && drafts_beside(session, tokens_count - common);
     memmove(session->tokens, tokens, tokens_count * sizeof(*tokens));
     session->tokens_count = session->computed_count = common;
     lv_speculation_truncate(session->speculation, common);
+    if (beside) lv_speculation_begin_prefill(session->speculation, session->tokens, tokens_count);
     while (session->computed_count < tokens_count && status == LEVER_OK && !stop) {
         const size_t left = tokens_count - session->computed_count;
         const size_t count = left < engine->plan.rows_max ? left : engine->plan.rows_max;
@@ -245,11 +257,17 @@ static lever_status compute_from(lever_session *session, const int32_t *tokens, 
             .each_user = user,
             .progress_total = total,
             .progress_done = (session->computed_count - common) * layers,
+            .threads = beside ? LV_COMPUTE_ONE : LV_COMPUTE_AUTO,
         };
         status = run_pass(session, &request, buffer, &stop, error);
         if (status == LEVER_OK) session->statistics.prefill_passes++;
     }
     session->tokens_count = session->computed_count;
+    if (beside) {
+        const lever_status ended = lv_speculation_end_prefill(session->speculation, status == LEVER_OK ? error : NULL);
+        if (status == LEVER_OK) status = ended;
+        lv_speculation_truncate(session->speculation, session->tokens_count);
+    }
     return status;
 }
 

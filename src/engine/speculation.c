@@ -288,9 +288,9 @@ static lever_status finish_job(lv_speculation *s, lever_error *error) {
 
 /* --- The drafter ------------------------------------------------------------------------------------------------- */
 
-static lever_status drafter_expand(void *user, lv_tree *tree, const uint32_t *nodes, uint32_t count, uint32_t *expanded,
-                                   double *seconds, lever_error *error) {
-    return expand_nodes(user, tree, nodes, count, LV_SPLIT_ALL, expanded, seconds, error);
+static lever_status drafter_expand(void *user, lv_tree *tree, const uint32_t *nodes, uint32_t count, lv_split split,
+                                   uint32_t *expanded, double *seconds, lever_error *error) {
+    return expand_nodes(user, tree, nodes, count, split, expanded, seconds, error);
 }
 
 static void drafter_ahead_begin(void *user, const lv_drafting *drafting, const lv_drafting_view *view, double seconds) {

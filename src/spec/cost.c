@@ -33,6 +33,11 @@ static const double head_shape[LV_COST_POINTS] = {1, 1.05, 1.1, 1.25, 1.6, 2.0, 
 #define GAIN_LEAST 0.125
 #define IO_GAIN 0.2
 
+/* Nothing is faster than the machine can: what took less than this share of the expected says that the machine had been
+ * busy before, and counts more. */
+#define FASTER 0.7
+#define GAIN_FASTER 0.5
+
 /* More than OUTLIER times the expected is taken for OUTLIER_TAKEN times: the machine did something else meanwhile. When
  * it goes on, a few measurements get there. */
 #define OUTLIER 4.0
@@ -84,7 +89,7 @@ static double taken_factor(double seconds, double expected) {
 static double move_point(lv_cost_curve *curve, size_t point, double share, double factor) {
     uint32_t *samples = &curve->samples[point];
     double gain = 1;
-    if (*samples > 0) gain = share * fmax(1.0 / ((double)*samples + 1), GAIN_LEAST);
+    if (*samples > 0) gain = share * fmax(1.0 / ((double)*samples + 1), factor < FASTER ? GAIN_FASTER : GAIN_LEAST);
     if (share >= 0.5 && *samples < SAMPLES_MOST) (*samples)++;
     const double moved = 1 + gain * (factor - 1);
     curve->seconds[point] *= moved;

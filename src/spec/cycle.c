@@ -6,22 +6,36 @@
 
 #include "spec/lookup.h"
 
-enum { LOOKUP_NODES_MAX = 24, REJECTED_NODES_MAX = 8, SAVED_FORWARDS = 3 };
+enum {
+    LOOKUP_NODES_MAX = 24,
+    REJECTED_NODES_MAX = 8,
+    RETRY_CYCLES = 32,
+    PROBE_CYCLES = 24,
+    TRY_ROWS = 8,
+    BEST_CYCLES = 12,
+    OTHER_CYCLES = 4
+};
 
 static const float rejected_estimate = 0.15f;
+/* Not even tried: a pass of a few nodes takes so much longer with one thread. */
+#define HOPELESS 1.3
+
 static const double mean_share = 0.1; /* of the newest value in a running mean */
 
 lever_status lv_cycle_open(lv_cycle *cycle, lv_ledger *ledger, lever_error *error) {
     memset(cycle, 0, sizeof(*cycle));
     lv_calibration_init(&cycle->calibration);
     lv_drafting_init(&cycle->drafting, LEVER_STRATEGY_LEVER);
-    cycle->usual_nodes = 12;
-    cycle->saved_seconds = -1;
     return lv_tree_open(&cycle->tree, ledger, error);
 }
 
 void lv_cycle_close(lv_cycle *cycle) {
     lv_tree_close(&cycle->tree);
+}
+
+/* The other policies are kept as they are described. */
+static bool looks_up(const lv_cycle *cycle, const lv_drafter *drafter) {
+    return drafter && cycle->lookup && cycle->drafting.strategy == LEVER_STRATEGY_LEVER;
 }
 
 /* --- Free candidates --------------------------------------------------------------------------------------------- */
@@ -49,38 +63,75 @@ static void add_looked_up(lv_cycle *cycle, const int32_t *text, size_t text_coun
 
 /* --- Who computes ------------------------------------------------------------------------------------------------ */
 
-/* Drafting ahead takes a thread from the target. It pays when the pass gets longer by less than what drafting spares.
- */
-static bool is_ahead_worth_it(const lv_cycle *cycle, const lv_drafter *drafter) {
+/* Drafting ahead takes a thread from the target, which can then verify fewer nodes in the time that reading takes.
+ * Which is better depends on machine, budget and text, so both are tried: the better one for a dozen cycles, then the
+ * other for a few. Tokens are the expected ones, which vary less than what came. */
+static bool is_ahead_chosen(lv_cycle *cycle, const lv_drafter *drafter) {
     const lever_strategy strategy = cycle->drafting.strategy;
     if (!cycle->ahead || !drafter || !drafter->ahead_begin || cycle->drafting.depth_max == 0) return false;
-    if (strategy != LEVER_STRATEGY_LEVER && strategy != LEVER_STRATEGY_EDGE) return false;
-    const uint32_t rows = (uint32_t)(cycle->usual_nodes + 1.5);
-    const double one = lv_costs_pass(&cycle->costs, LV_SPLIT_ONE, rows, 0);
-    const double all = lv_costs_pass(&cycle->costs, LV_SPLIT_ALL, rows, 0);
-    /* Not tried yet: a few forwards of the draft are what it spares on real pairs. */
-    const double saved = cycle->saved_seconds >= 0
-                             ? cycle->saved_seconds
-                             : SAVED_FORWARDS * lv_cost_curve_at(&cycle->costs.draft[LV_SPLIT_ALL], 1);
-    return one - saved < all;
+    if (strategy == LEVER_STRATEGY_EDGE) return true;
+    if (strategy != LEVER_STRATEGY_LEVER) return false;
+    const double one = lv_costs_pass(&cycle->costs, LV_SPLIT_ONE, TRY_ROWS, 0);
+    const double all = lv_costs_pass(&cycle->costs, LV_SPLIT_ALL, TRY_ROWS, 0);
+    if (one > all * HOPELESS) return false;
+    if (cycle->try_left == 0) {
+        const bool tried_both = cycle->tried[0].seconds > 0 && cycle->tried[1].seconds > 0;
+        const bool best = !tried_both || cycle->tried[1].tokens * cycle->tried[0].seconds >=
+                                             cycle->tried[0].tokens * cycle->tried[1].seconds;
+        cycle->trying_ahead = cycle->try_age > 0 && cycle->trying_ahead == best ? !best : best;
+        cycle->try_left = cycle->trying_ahead == best ? BEST_CYCLES : OTHER_CYCLES;
+        cycle->try_age = 0;
+    }
+    cycle->try_left--;
+    return cycle->trying_ahead;
+}
+
+/* The first cycle of a run still has what the one before left it. */
+static void learn_tried(lv_cycle *cycle, const lv_cycle_result *result) {
+    if (cycle->try_age++ == 0) return;
+    const size_t which = result->ahead ? 1 : 0;
+    const double seconds = cycle->costs.frozen ? result->choice.seconds : result->seconds;
+    cycle->tried[which].tokens = (1 - mean_share) * cycle->tried[which].tokens + mean_share * result->choice.tokens;
+    cycle->tried[which].seconds = (1 - mean_share) * cycle->tried[which].seconds + mean_share * seconds;
 }
 
 /* --- Drafting ---------------------------------------------------------------------------------------------------- */
 
+/* All threads, unless one alone was measured to be faster: on a busy machine they wait for each other. Now and then all
+ * are tried again. */
+static lv_split draft_split(const lv_cycle *cycle, bool first) {
+    const lv_cost_curve *one = &cycle->costs.draft[LV_SPLIT_ONE], *all = &cycle->costs.draft[LV_SPLIT_ALL];
+    if (one->samples[0] == 0 || all->samples[0] == 0) return LV_SPLIT_ALL;
+    if (first && !cycle->costs.frozen && cycle->cycles_count % RETRY_CYCLES == 0) return LV_SPLIT_ALL;
+    return lv_cost_curve_at(one, 1) < lv_cost_curve_at(all, 1) ? LV_SPLIT_ONE : LV_SPLIT_ALL;
+}
+
+/* When drafting seemed too dear for some time, it is measured again: what was learned on a busy machine would else hold
+ * for ever. */
+static bool is_probe_due(const lv_cycle *cycle) {
+    return !cycle->costs.frozen && cycle->drafting.strategy == LEVER_STRATEGY_LEVER && cycle->drafting.depth_max > 0 &&
+           !cycle->tree.nodes[LV_TREE_ROOT].expanded && cycle->cycles_count - cycle->drafted_cycle >= PROBE_CYCLES;
+}
+
 static lever_status draft(lv_cycle *cycle, const lv_drafter *drafter, lv_drafting_view *view, lv_cycle_result *result,
                           lever_error *error) {
+    view->draft_split = draft_split(cycle, true);
     for (;;) {
         uint32_t nodes[LV_DRAFTING_WIDTH_MAX], expanded = 0;
-        const uint32_t count = lv_drafting_next(&cycle->drafting, view, nodes);
+        uint32_t count = lv_drafting_next(&cycle->drafting, view, nodes);
+        if (count == 0 && is_probe_due(cycle)) nodes[count++] = LV_TREE_ROOT;
         if (count == 0) return LEVER_OK;
+        cycle->drafted_cycle = cycle->cycles_count;
         double seconds = 0;
-        LV_TRY(drafter->expand(drafter->user, &cycle->tree, nodes, count, &expanded, &seconds, error));
+        LV_TRY(
+            drafter->expand(drafter->user, &cycle->tree, nodes, count, view->draft_split, &expanded, &seconds, error));
         if (expanded == 0) return LEVER_OK;
         result->expanded_count += expanded;
         result->forwards_count++;
         result->draft_seconds += seconds;
-        view->drafted_seconds +=
-            cycle->costs.frozen ? lv_cost_curve_at(&cycle->costs.draft[LV_SPLIT_ALL], count) : seconds;
+        /* What it should have taken: had the machine been busy, the time spent would ask for more drafting still. */
+        view->drafted_seconds += lv_cost_curve_at(&cycle->costs.draft[view->draft_split], count);
+        view->draft_split = draft_split(cycle, false);
     }
 }
 
@@ -186,16 +237,9 @@ static void reroot(lv_cycle *cycle, const lv_drafter *drafter, lv_cycle_result *
     } else {
         lv_tree_reroot(tree, root);
     }
-    double saved = 0;
     for (uint32_t i = 0; i < tree->nodes_count; i++) {
         tree->nodes[i].row = LV_TREE_NONE;
-        if (tree->nodes[i].ahead && tree->nodes[i].expanded) saved += (double)tree->nodes[i].w;
         tree->nodes[i].ahead = false;
-    }
-    if (result->ahead) {
-        saved *= lv_cost_curve_at(&cycle->costs.draft[LV_SPLIT_ALL], 1);
-        if (cycle->saved_seconds < 0) cycle->saved_seconds = saved;
-        cycle->saved_seconds += mean_share * (saved - cycle->saved_seconds);
     }
     uint32_t node = LV_TREE_ROOT;
     for (uint32_t i = 0; i < rejected_count && node != LV_TREE_NONE; i++) {
@@ -212,12 +256,13 @@ lever_status lv_cycle_run(lv_cycle *cycle, const lv_drafter *drafter, const lv_t
     lv_tree *tree = &cycle->tree;
     assert(text_count > 0 && text[text_count - 1] == tree->nodes[LV_TREE_ROOT].token);
     memset(result, 0, sizeof(*result));
+    cycle->cycles_count++;
     const double begin = target->now(target->user);
     lv_drafting_view view = {.tree = tree, .costs = &cycle->costs, .calibration = &cycle->calibration};
-    result->ahead = is_ahead_worth_it(cycle, drafter);
+    result->ahead = is_ahead_chosen(cycle, drafter);
     view.split = result->ahead ? LV_SPLIT_ONE : LV_SPLIT_ALL;
     if (drafter) {
-        if (cycle->lookup && cycle->drafting.strategy == LEVER_STRATEGY_LEVER) add_looked_up(cycle, text, text_count);
+        if (looks_up(cycle, drafter)) add_looked_up(cycle, text, text_count);
         LV_TRY(draft(cycle, drafter, &view, result, error));
     }
     lv_drafting_choose(&cycle->drafting, &view, &result->choice);
@@ -244,7 +289,7 @@ lever_status lv_cycle_run(lv_cycle *cycle, const lv_drafter *drafter, const lv_t
     const uint32_t last = result->path_count > 0 ? result->path[result->path_count - 1] : LV_TREE_ROOT;
     const bool whole = choice->nodes_count > 0 && lv_tree_best_child(tree, last, true) == LV_TREE_NONE;
     lv_drafting_learn(&cycle->drafting, result->path_count + 1, result->seconds, whole);
-    cycle->usual_nodes += mean_share * ((double)choice->nodes_count - cycle->usual_nodes);
+    learn_tried(cycle, result);
     reroot(cycle, drafter, result);
     if (drafter) drafter->rerooted(drafter->user, tree);
     return LEVER_OK;

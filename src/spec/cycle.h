@@ -15,8 +15,8 @@ typedef struct {
     void *user;
     /* Computes what follows each of the nodes, parents before children, and adds it below them (lv_candidates_add);
      * marks them expanded. May expand fewer when it runs out of room; none: *expanded = 0. *seconds: what it took. */
-    lever_status (*expand)(void *user, lv_tree *tree, const uint32_t *nodes, uint32_t count, uint32_t *expanded,
-                           double *seconds, lever_error *error);
+    lever_status (*expand)(void *user, lv_tree *tree, const uint32_t *nodes, uint32_t count, lv_split split,
+                           uint32_t *expanded, double *seconds, lever_error *error);
     /* Goes on by itself with what lv_drafting_next_ahead names, until ahead_end or for about `seconds`. */
     void (*ahead_begin)(void *user, const lv_drafting *drafting, const lv_drafting_view *view, double seconds);
     lever_status (*ahead_end)(void *user, lever_error *error);
@@ -48,10 +48,15 @@ typedef struct {
     lv_calibration calibration;
     lv_drafting drafting;
     lever_head_mode head;
-    bool ahead, lookup; /* wanted */
-    double
-        saved_seconds;  /* of drafting that a cycle ahead of the last ones spared; a running mean; < 0: not known yet */
-    double usual_nodes; /* verified in a pass; a running mean */
+    bool ahead, lookup;                   /* wanted */
+    uint64_t cycles_count, drafted_cycle; /* so far, and the last one in which the draft was asked */
+
+    /* Drafting ahead (1) or not (0): what each gave in its last cycles, expected tokens and seconds. */
+    struct {
+        double tokens, seconds;
+    } tried[2];
+    bool trying_ahead;
+    uint32_t try_left, try_age; /* cycles until the choice is made anew, and since it was made */
 } lv_cycle;
 
 lever_status lv_cycle_open(lv_cycle *cycle, lv_ledger *ledger, lever_error *error);

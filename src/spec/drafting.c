@@ -136,7 +136,8 @@ static uint32_t next_by_gain(const lv_drafting *d, const lv_drafting_view *view,
                 merged_count = merge_weight(merged, merged_count, d->nodes_max, child);
             }
         }
-        const double drafted = view->drafted_seconds + lv_cost_curve_at(&view->costs->draft[LV_SPLIT_ALL], widths[i]);
+        const double drafted =
+            view->drafted_seconds + lv_cost_curve_at(&view->costs->draft[view->draft_split], widths[i]);
         const best_size then = best_of(d, view, merged, merged_count, drafted);
         const double gain = d->stop_rule == LEVER_STOP_LONGRUN && d->rate > 0 ? 0 : gain_least;
         if (fixed ? then.tokens > now.tokens * 1.01 && best_width < 4
@@ -150,9 +151,9 @@ static uint32_t next_by_gain(const lv_drafting *d, const lv_drafting_view *view,
 
 /* --- CHAIN ------------------------------------------------------------------------------------------------------- */
 
-/* The end of the likeliest path, at most `depth_most` deep. */
+/* The end of the likeliest path, at most `depth_most` deep, or its first node that is not expanded. */
 static uint32_t best_path_end(const lv_tree *tree, uint32_t node, uint32_t depth_most) {
-    while (tree->nodes[node].feature.depth < depth_most) {
+    while (tree->nodes[node].feature.depth < depth_most && tree->nodes[node].expanded) {
         const uint32_t child = lv_tree_best_child(tree, node, false);
         if (child == LV_TREE_NONE) break;
         node = child;

@@ -41,6 +41,7 @@ typedef struct {
     const lv_costs *costs;
     const lv_calibration *calibration;
     lv_split split;         /* who computes the pass */
+    lv_split draft_split;   /* and who the forwards before it */
     double drafted_seconds; /* exposed drafting of this cycle so far */
 } lv_drafting_view;
 
