@@ -97,10 +97,13 @@ typedef struct {
     int32_t token;
 } likely;
 
+static bool ranks_before(likely a, likely b) {
+    return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+}
+
 static uint32_t keep(likely *best, uint32_t count, uint32_t most, likely one) {
     uint32_t at = count < most ? count : most - 1;
-    while (at > 0 &&
-           (best[at - 1].logit < one.logit || (best[at - 1].logit == one.logit && best[at - 1].token > one.token))) {
+    while (at > 0 && ranks_before(one, best[at - 1])) {
         best[at] = best[at - 1];
         at--;
     }
@@ -127,9 +130,8 @@ static uint32_t pick_likeliest(const float *logits, const lv_logits_tokens *toke
         const int32_t token = token_of(tokens, i);
         if (token < 0) continue;
         mass += expf(logits[i] - largest);
-        if (count < most || logits[i] >= best[count - 1].logit) {
-            count = keep(best, count, most, (likely){logits[i], token});
-        }
+        const likely one = {logits[i], token};
+        if (count < most || ranks_before(one, best[count - 1])) count = keep(best, count, most, one);
     }
     for (uint32_t i = 0; i < count; i++) {
         out[i] = (lv_candidate){best[i].token, expf(best[i].logit - largest) / mass};
