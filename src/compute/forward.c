@@ -156,7 +156,7 @@ lever_status lv_forward_open(lv_forward **out, const lv_forward_options *options
         .work_bytes = sizes.work_bytes,
         .records_bytes = RECORDS_BYTES,
         .threads = options->threads,
-        .poll = options->streams ? 0 : PIPELINE_POLL,
+        .poll = options->streams || options->shares ? 0 : PIPELINE_POLL,
         .ledger = options->ledger,
     };
     status = lv_graph_open(&f->graph, &graph, error);

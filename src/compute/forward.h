@@ -28,6 +28,7 @@ typedef struct {
     const lv_attention_isa *attention;
     uint32_t threads;
     bool streams;            /* some blocks are not pinned: threads then sleep while waiting for flash */
+    bool shares;             /* another model computes in turn with this one: threads sleep meanwhile */
     uint32_t rows_max;       /* rows of one pass */
     uint32_t batch_rows;     /* rows computed at once, at most rows_max; more rows go in turns, layer by layer */
     uint32_t logits_rows;    /* rows that the head takes at once */

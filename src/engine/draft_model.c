@@ -181,7 +181,7 @@ static lever_status open_forward(lv_draft_model *draft, const lv_draft_model_opt
         .kernels = lv_kernels_best(),
         .attention = lv_attention_isa_best(),
         .threads = options->threads,
-        .streams = options->streams,
+        .shares = true,
         .rows_max = LV_DRAFT_ROWS_MAX,
         .batch_rows = LV_DRAFT_BATCH_ROWS,
         .logits_rows = LV_DRAFT_WIDTH_MAX,

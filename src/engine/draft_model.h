@@ -56,7 +56,6 @@ lever_status lv_draft_model_compare(const lv_draft_model *draft, const lv_vocab 
 
 typedef struct {
     uint32_t threads;
-    bool streams; /* the target streams: threads then sleep between steps, instead of spinning beside it */
     bool huge_pages, verify;
     const lv_log *log;
     lever_progress_fn progress;

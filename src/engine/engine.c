@@ -229,6 +229,7 @@ static lever_status open_forward(lever_engine *engine, lever_error *error) {
         .attention = lv_attention_isa_best(),
         .threads = engine->threads,
         .streams = plan->table.pass_read_bytes > 0,
+        .shares = engine->draft != NULL,
         .rows_max = plan->rows_max,
         .batch_rows = plan->batch_rows,
         .logits_rows = plan->logits_rows,
@@ -291,7 +292,6 @@ static lever_status open_draft(lever_engine *engine, lever_error *error) {
     if (!engine->draft) return LEVER_OK;
     const lv_draft_model_options options = {
         .threads = engine->threads,
-        .streams = engine->plan.table.pass_read_bytes > 0,
         .huge_pages = engine->options.huge_pages,
         .verify = engine->options.verify_checksums,
         .log = &engine->log,

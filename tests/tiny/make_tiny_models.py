@@ -270,9 +270,13 @@ class Model:
     keys: list = field(default_factory=list)  # more keys, without the architecture's prefix
     version: int = 3
     parts: int = 1
+    like: str = ""  # the weights are those of the model of this name,
+    noise: float = 0.0  # but for this share of the code bytes of its layers, which are drawn anew (Q4_0 only)
 
 
 QWEN_BASE = 1000000.0
+PAIR_SIZES = {"embedding": 128, "head_dim": 32, "feed_forward": 256, "layers": 3, "rope_base": QWEN_BASE}
+PAIR_NOISE = 0.006
 
 MODELS = [
     Model("llama-f32-tied", "llama", {"*": "F32"}, vocabulary_smollm, tied=True),
@@ -353,6 +357,9 @@ MODELS = [
         head_dim=128,
         keys=[("attention.key_length", "u32", 128), ("attention.value_length", "u32", 128)],
     ),
+    # A pair: the draft is the target with noise, enough that it is often right and often wrong.
+    Model("pair-target", "qwen2", {"*": "Q4_0"}, vocabulary_qwen, **PAIR_SIZES),
+    Model("pair-draft", "qwen2", {"*": "Q4_0"}, vocabulary_qwen, **PAIR_SIZES, like="pair-target", noise=PAIR_NOISE),
 ]
 
 
@@ -391,18 +398,32 @@ def vectors(model):
             yield prefix + "attn_k_norm.weight", model.head_dim, 1.0, 0.5
 
 
+def with_noise(data, key, block_bytes, share):
+    """Blocks that begin with a scale of two bytes: of the other bytes, this share is drawn anew."""
+    out = bytearray(data)
+    below = round(share * 65536)
+    drawn = random_bytes(key, 3 * len(data))
+    for i in range(len(data)):
+        if i % block_bytes >= 2 and (drawn[2 * i] << 8 | drawn[2 * i + 1]) < below:
+            out[i] = drawn[2 * len(data) + i]
+    return bytes(out)
+
+
 def make_tensors(model, vocabulary_tokens):
     """(name, dimensions, number of the type, bytes), in the order of the file."""
+    source = model.like or model.name
     tensors = []
     for name, columns, rows in matrices(model, vocabulary_tokens):
         kind = TYPES[next(t for pattern, t in model.types.items() if fnmatch.fnmatch(name, pattern))]
         assert columns % kind.elements == 0, (model.name, name)
         gain = 4.0 if name == "output.weight" else 1.0  # logits that differ clearly
         spread = 0.1 if name == "token_embd.weight" else gain / columns**0.5
-        data = kind.make(f"{model.name}/{name}", columns * rows // kind.elements, spread)
+        data = kind.make(f"{source}/{name}", columns * rows // kind.elements, spread)
+        if model.noise and name.startswith("blk."):
+            data = with_noise(data, f"{model.name}/{name}/noise", 18, model.noise)
         tensors.append((name, [columns, rows], kind.number, data))
     for name, count, middle, width in vectors(model):
-        values = [middle + width * (byte / 255 - 0.5) for byte in random_bytes(f"{model.name}/{name}", count)]
+        values = [middle + width * (byte / 255 - 0.5) for byte in random_bytes(f"{source}/{name}", count)]
         tensors.append((name, [count], TYPES["F32"].number, struct.pack(f"<{count}f", *values)))
     return tensors
 
