@@ -288,7 +288,8 @@ lever_status lv_cycle_run(lv_cycle *cycle, const lv_drafter *drafter, const lv_t
     if (drafter) drafter->commit(drafter->user, tree, result->path, result->path_count);
     const uint32_t last = result->path_count > 0 ? result->path[result->path_count - 1] : LV_TREE_ROOT;
     const bool whole = choice->nodes_count > 0 && lv_tree_best_child(tree, last, true) == LV_TREE_NONE;
-    lv_drafting_learn(&cycle->drafting, result->path_count + 1, result->seconds, whole);
+    const double seconds = cycle->costs.frozen ? choice->seconds : result->seconds;
+    lv_drafting_learn(&cycle->drafting, result->path_count + 1, seconds, whole);
     learn_tried(cycle, result);
     reroot(cycle, drafter, result);
     if (drafter) drafter->rerooted(drafter->user, tree);
