@@ -43,25 +43,27 @@ static void rope_heads(float *heads, size_t heads_count, size_t head_dim, size_t
         } else {
             for (size_t i = 0; i < pairs; i++) {
                 const float a = heads[2 * i], b = heads[2 * i + 1], c = angles[2 * i], s = angles[2 * i + 1];
-                heads[2 * i] = a * c - b * s;
+                /* Not as a difference: gcc 12 would contract one beside a sum, whatever it is told. */
+                heads[2 * i] = a * c + b * -s;
                 heads[2 * i + 1] = a * s + b * c;
             }
         }
     }
 }
 
-/* exp(-x) for x >= 0: 2^(n + r) with r within half, a polynomial for 2^r, n into the exponent. Off by at most two units
- * in the last place; zero from 87 on. */
+/* exp(-x) for x >= 0: n is the nearest integer to -x / log 2, r the rest, in two steps of which the first is exact; a
+ * polynomial for exp(r), n into the exponent. Off by at most two units in the last place; zero from 87 on. */
 static inline float exp_minus(float x) {
-    const float t = -1.44269504f * (x < 87.0f ? x : 87.0f);
-    const float shifted = t + 12582912.0f; /* 1.5 * 2^23: rounds to an integer in the low bits */
-    const float r = t - (shifted - 12582912.0f);
-    float p = 1.53533071e-4f;
-    p = p * r + 1.33988744e-3f;
-    p = p * r + 9.61812911e-3f;
-    p = p * r + 5.55033247e-2f;
-    p = p * r + 2.40226463e-1f;
-    p = p * r + 6.93147182e-1f;
+    const float y = x < 87.0f ? -x : -87.0f;
+    const float shifted = y * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to an integer in the low bits */
+    const float n = shifted - 12582912.0f;
+    const float r = y - n * 0.693145752f - n * 1.42860677e-6f;
+    float p = 1.39337312e-3f;
+    p = p * r + 8.36922042e-3f;
+    p = p * r + 4.16664630e-2f;
+    p = p * r + 1.66665047e-1f;
+    p = p * r + 5.0e-1f;
+    p = p * r + 1.0f;
     p = p * r + 1.0f;
     uint32_t bits;
     memcpy(&bits, &shifted, sizeof(bits));
