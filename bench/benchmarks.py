@@ -6,6 +6,7 @@ Every comparison is between rows of one round. Token counts are fixed, opening a
 import dataclasses
 from typing import Callable
 
+import speculation
 from measure import Arm, Bench
 from programs import CONTEXT, Lever, Peer, Program, chat, json_object, need
 from runner import Limits, Skip
@@ -185,6 +186,9 @@ class Benchmark:
         return self.function.__doc__.strip().splitlines()[0]
 
 
+EQUAL_RAM = (("900M", 25), ("1.0G", 9), ("1.2G", 7), ("1.5G", 7))
+SHARES = (("0", 50), ("50", 20), ("100", 8), ("0 warm", 30))
+
 BENCHMARKS = [
     Benchmark(streamed, "target-q4_0", 5, 2),
     Benchmark(streamed, "target", 3, 1.3),
@@ -202,4 +206,10 @@ BENCHMARKS = [
     Benchmark(agreement, "target", 1, 1.2),
     Benchmark(agreement, "draft", 1, 0.7),
     Benchmark(agreement, "small", 1, 0.4),
+    *(Benchmark(speculation.equal_ram, "q4_0/" + ram, 18, minutes) for ram, minutes in EQUAL_RAM),
+    *(Benchmark(speculation.share, "q4_0/" + percent, 18, minutes) for percent, minutes in SHARES),
+    Benchmark(speculation.equal_memory, "q4_0", 6, 12),
+    Benchmark(speculation.equal_ram, "pulled/900M", 6, 8),
+    Benchmark(speculation.share, "pulled/0", 6, 18),
+    Benchmark(speculation.share, "pulled/50", 6, 8),
 ]

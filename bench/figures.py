@@ -139,4 +139,84 @@ def _agreement_figures():
     return figures
 
 
-FIGURES = [*_speed_figures(), *_kernel_figures(), *_memory_figures(), *_agreement_figures()]
+def best_of(above, arms_below, key):
+    """Arm `above` over the best of several others, pair by pair."""
+
+    def values(rows):
+        pairs = {}
+        for row in rows:
+            pairs.setdefault(row["pair"], {})[row["arm"]] = row["values"]
+        found = []
+        for arms in pairs.values():
+            below = [arms[arm][key] for arm in arms_below if key in arms.get(arm, {})]
+            if below and key in arms.get(above, {}):
+                found.append(arms[above][key] / max(below))
+        return found
+
+    return values
+
+
+def same_text(rows):
+    """1 for each pair whose arms all gave the same tokens."""
+    pairs = {}
+    for row in rows:
+        if "tokens_sha256" in row["values"]:
+            pairs.setdefault(row["pair"], set()).add(row["values"]["tokens_sha256"])
+    return [float(len(texts) == 1) for texts in pairs.values()]
+
+
+def _within_ram(row):
+    ram = row["command"][row["command"].index("--ram") + 1]
+    units = {"M": MIB, "G": 1024 * MIB}
+    limit = float(ram[:-1]) * units[ram[-1]] if ram[-1] in units else float(ram)
+    return row["values"]["rss_peak"] / limit
+
+
+def _speculation_figures():
+    rate = "decode_tokens_per_second"
+    figures = []
+    for budget, least in (("900M", 2.2), ("1.0G", 1.5), ("1.2G", 1.0), ("1.5G", 1.25)):
+        case = "q4_0/" + budget
+        figures += [
+            Figure("equal_ram", case, f"equal --ram of {budget}: lever / ar", ratio("lever", "ar", rate), least),
+            Figure("equal_ram", case, f"equal --ram of {budget}: rss_peak / --ram", each("lever", _within_ram),
+                   at_most=1, worst=True),
+            Figure("equal_ram", case, f"equal --ram of {budget}: the same text", same_text, 1, worst=True),
+        ]
+    figures += [
+        Figure("equal_ram", "q4_0/900M", "equal --ram of 900M: lever / the better of chain and edge",
+               best_of("lever", ("chain", "edge"), rate), 1.3),
+        Figure("equal_memory", "q4_0", "cgroup of 900 MiB: lever / llama.cpp's best",
+               best_of("lever", ("peer", "peer_drafted"), rate), 3.5),
+        Figure("equal_ram", "pulled/900M", "as pulled, equal --ram of 900M: lever / ar", ratio("lever", "ar", rate),
+               2.2 * AS_PULLED),
+        Figure("share", "pulled/0", "as pulled, nothing pinned: lever / ar", ratio("lever", "ar", rate),
+               6.5 * AS_PULLED),
+        Figure("share", "pulled/50", "as pulled, half pinned: lever / ar", ratio("lever", "ar", rate), 4.5 * AS_PULLED),
+        Figure("share", "q4_0/0", "nothing pinned: lever / ar", ratio("lever", "ar", rate), 6.5),
+        Figure("share", "q4_0/0", "nothing pinned: lever / chain", ratio("lever", "chain", rate), 1.4),
+        Figure("share", "q4_0/0", "nothing pinned: lever / edge", ratio("lever", "edge", rate), 1.2),
+        Figure("share", "q4_0/0", "nothing pinned: lever / llama.cpp with everything in memory",
+               ratio("lever", "peer", rate), 0.75),
+        Figure("share", "q4_0/0", "nothing pinned: first token with a draft / without",
+               ratio("lever", "ar", "first_token_seconds"), at_most=1.05),
+        Figure("share", "q4_0/50", "half pinned: lever / ar", ratio("lever", "ar", rate), 4.5),
+        Figure("share", "q4_0/50", "half pinned: lever / llama.cpp with everything in memory",
+               ratio("lever", "peer", rate), 1.05),
+        Figure("share", "q4_0/100", "all pinned: lever / llama.cpp with everything in memory",
+               ratio("lever", "peer", rate), 1.3),
+        Figure("share", "q4_0/100", "all pinned: lever / ar", ratio("lever", "ar", rate)),
+        Figure("share", "q4_0/0 warm", "temperature 0.8, nothing pinned: lever / ar", ratio("lever", "ar", rate), 4.5),
+    ]
+    for case in ("q4_0/0", "q4_0/50", "q4_0/100", "q4_0/0 warm", "pulled/0"):
+        figures.append(Figure("share", case, "the same text", same_text, 1, worst=True))
+    for key in ("io_utilisation", "ahead_hit_rate"):
+        figures.append(Figure("share", "q4_0/0", f"nothing pinned: {key}",
+                              each("lever", lambda row, key=key: row["values"].get(key))))
+    figures.append(Figure("share", "q4_0/0", "nothing pinned: share of draft time hidden",
+                          each("lever", lambda row: row["values"]["draft_hidden_seconds"]
+                               / max(row["values"]["draft_seconds"], 1e-9))))
+    return figures
+
+
+FIGURES = [*_speed_figures(), *_kernel_figures(), *_memory_figures(), *_agreement_figures(), *_speculation_figures()]

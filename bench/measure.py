@@ -38,11 +38,20 @@ class Bench:
         self.program_folder = program_folder
         with open(os.path.join(FOLDER, "prompts.jsonl"), encoding="utf-8") as file:
             self._prompts = [json.loads(line) for line in file if line.strip()]
+        self._given = [self._read_prompts(path) for path in options.prompts or []]
         with open(os.path.join(FOLDER, "texts", "passages.txt"), encoding="utf-8") as file:
             self.passages = file.read()
 
+    @staticmethod
+    def _read_prompts(path):
+        with open(path, encoding="utf-8") as file:
+            return [json.loads(line)["prompt"] for line in file if line.strip()]
+
     def prompt(self, index, categories=("code", "maths", "dialogue")):
-        """Prompts take turns; those of the default categories have long answers."""
+        """Prompts take turns, and so do files that were given; those of the default categories have long answers."""
+        if self._given:
+            prompts = self._given[index % len(self._given)]
+            return prompts[index // len(self._given) % len(prompts)]
         chosen = [prompt["prompt"] for prompt in self._prompts if prompt["category"] in categories]
         return chosen[index % len(chosen)]
 

@@ -1,7 +1,7 @@
 """The models that are measured: found by size and checksum, whatever they are called, or made once into a folder.
 
-`pulled` ones come from `lever pull`. The Q4_0 target is made from the pulled 1.5B by llama-quantize: its layers become
-Q4_0, its head stays Q6_K, so it streams fewer bytes and has kernels in every program. Packed files are made anew in
+`pulled` ones come from `lever pull`. The Q4_0 models are made from the pulled ones by llama-quantize: their layers become
+Q4_0, the target's head stays Q6_K, so it streams fewer bytes and has kernels in every program. Packed files are made anew in
 each run, because the layout may have changed since.
 """
 
@@ -25,6 +25,7 @@ TITLES = {
     "target-q4_0": "Qwen2.5-Coder-1.5B, Q4_0",
     "target": "Qwen2.5-Coder-1.5B, Q4_K_M",
     "draft": "Qwen2.5-Coder-0.5B, Q4_K_M",
+    "draft-q4_0": "Qwen2.5-Coder-0.5B, Q4_0",
     "small": "SmolLM2-135M, Q4_1",
 }
 
@@ -59,7 +60,7 @@ class Models:
     def get(self, name):
         """A GGUF by its name above, or Skip."""
         if name not in self._found:
-            path = self._quantized() if name == "target-q4_0" else self._pulled(name)
+            path = self._quantized(name) if name.endswith("-q4_0") else self._pulled(name)
             self._found[name] = Model(name, path, self._checksum(path))
         return self._found[name]
 
@@ -82,14 +83,14 @@ class Models:
                     return path
         raise Skip(f"the model '{name}' ({TITLES[name]}) is not in {', '.join(self._folders)}: 'lever pull' fetches it")
 
-    def _quantized(self):
-        source = self._pulled("target")
-        path = os.path.join(self._work, "target-q4_0.gguf")
+    def _quantized(self, name):
+        source = self._pulled(name.removesuffix("-q4_0"))
+        path = os.path.join(self._work, name + ".gguf")
         if not os.path.exists(path):
             unfinished = path + ".unfinished"
             quantize = self._peer.program("llama-quantize")
             command = [quantize, "--allow-requantize", source, unfinished, "Q4_0", str(os.cpu_count())]
-            self._make(command, "making the Q4_0 target")
+            self._make(command, "making " + name)
             os.replace(unfinished, path)
         return path
 

@@ -4,6 +4,7 @@ Both programs are given the same prompts as raw text (with the chat format writt
 same threads and the same context. A parser returns the values of a row, or raises ValueError saying what is missing.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from runner import Skip
 
 THREADS = 2
 CONTEXT = 1024
+LEAST_TOKENS = 16  # of an answer whose speed is compared
 
 PEER_VERSION = "llama-cpp-python 0.3.36, vendor/llama.cpp"
 
@@ -48,9 +50,9 @@ class Lever:
             self._version = (result.stdout.strip().splitlines() or ["unknown"])[0].removeprefix("lever ")
         return {"name": self.name, "version": self._version}
 
-    def run(self, model, tokens, *options, threads=THREADS, context=CONTEXT):
+    def run(self, model, tokens, *options, threads=THREADS, context=CONTEXT, strategy="ar"):
         """The prompt comes on standard input. A context of None is the program's own choice."""
-        command = [self.path, "run", "-m", model.path, "--strategy", "ar", "--temp", "0", "--raw", "--json", "--quiet"]
+        command = [self.path, "run", "-m", model.path, "--strategy", strategy, "--temp", "0", "--raw", "--json", "--quiet"]
         command += ["--threads", str(threads), "-n", str(tokens), *self._context(context)]
         return [*command, *(str(option) for option in options), "-"]
 
@@ -83,6 +85,18 @@ class Lever:
             return values
 
         return parse
+
+    @staticmethod
+    def parse_answer(result):
+        """An answer that may end by itself; its text is compared by its checksum."""
+        found = json_object(result.stdout)
+        need(found, ("tokens", "completion_tokens", "decode_seconds", "first_token_seconds", "rss_peak"))
+        if found["completion_tokens"] < LEAST_TOKENS:
+            raise ValueError(f"the answer has only {found['completion_tokens']} tokens")
+        values = {key: value for key, value in found.items() if key not in ("text", "tokens")}
+        values["tokens_sha256"] = hashlib.sha256(json.dumps(found["tokens"]).encode()).hexdigest()
+        values["decode_tokens_per_second"] = (found["completion_tokens"] - 1) / found["decode_seconds"]
+        return values
 
     @staticmethod
     def parse_plan(result):
@@ -134,6 +148,20 @@ class Peer:
         command = [self.program("llama-completion"), "-m", model.path, "-p", prompt, "-n", str(tokens)]
         command += ["-t", str(threads), "-c", str(context), "--temp", "0", "--load-mode", "mmap", "--no-repack"]
         return [*command, "--no-warmup", "--ignore-eos", "-no-cnv", "--no-display-prompt", "--perf"]
+
+    def speculate_mapped(self, model, draft, prompt, tokens, draft_tokens, threads=THREADS, context=CONTEXT):
+        """Its own speculation, a chain of draft_tokens, both models under mmap."""
+        command = [self.program("llama-speculative-simple"), "-m", model.path, "-md", draft.path, "-p", prompt]
+        command += ["-n", str(tokens), "-t", str(threads), "-c", str(context), "--temp", "0", "--no-repack"]
+        return [*command, "--spec-draft-n-max", str(draft_tokens), "--load-mode", "mmap"]
+
+    @staticmethod
+    def parse_speculation(result):
+        found = re.search(r"decoded +(\d+) tokens in +([\d.]+) seconds", result.stdout + result.stderr)
+        if not found or int(found.group(1)) < 2:
+            raise ValueError("no speed in the output of llama-speculative-simple")
+        tokens, seconds = int(found.group(1)), float(found.group(2))
+        return {"completion_tokens": tokens, "decode_seconds": seconds, "decode_tokens_per_second": tokens / seconds}
 
     @staticmethod
     def parse_bench(result):

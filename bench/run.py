@@ -39,6 +39,8 @@ def parse_arguments():
     parser.add_argument("--work", default=os.path.join(cache_folder(), "bench"), help="folder for models that are made")
     parser.add_argument("--out", default="build/bench", help="folder for rows and tables (default %(default)s)")
     parser.add_argument("--repetitions", type=int, help="of each comparison (default: as listed)")
+    parser.add_argument("--tokens", type=int, default=256, help="of each answer that is compared (default %(default)s)")
+    parser.add_argument("--prompts", nargs="+", metavar="FILE", help="JSON lines to take in turn; default: bench/prompts.jsonl")
     parser.add_argument("--pause", type=float, default=1.0, help="quiet seconds before each measurement")
     return parser.parse_args()
 

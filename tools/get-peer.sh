@@ -15,7 +15,7 @@ set -eu
 version=0.3.36
 checksum=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
 package=llama_cpp_python-$version
-programs='llama-bench llama-completion llama-quantize'
+programs='llama-bench llama-completion llama-quantize llama-speculative-simple'
 
 source='' check=no
 while [ $# -gt 0 ]; do
@@ -67,7 +67,7 @@ build() { # into $work/result
         cmake -S "$source" -B "$work/build" -DCMAKE_BUILD_TYPE=Release \
             -DCMAKE_C_COMPILER="$cc" -DCMAKE_CXX_COMPILER="$cxx" -DBUILD_SHARED_LIBS=OFF -DGGML_CCACHE=OFF \
             -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_BUILD_MTMD=OFF \
-            -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_OPENSSL=OFF &&
+            -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=ON -DLLAMA_OPENSSL=OFF &&
             cmake --build "$work/build" -j "$(nproc)" --target $programs
     } >"$work/log" 2>&1 || { tail -n 40 "$work/log" >&2; die "the build failed."; }
     mkdir -p "$work/result"

@@ -18,8 +18,8 @@ enum {
     LV_DRAFT_ROWS_MAX = 256,   /* of one pass: a chunk of the prompt */
     LV_DRAFT_BATCH_ROWS = 64,
     LV_DRAFT_WIDTH_MAX = 16,       /* nodes that one forward expands; rows of logits */
-    LV_DRAFT_TOKENS_FIRST = 32768, /* rows of the head that are kept */
-    LV_DRAFT_EXTRAS_MAX = 2048,
+    LV_DRAFT_TOKENS_FIRST = 16384, /* rows of the head that are kept */
+    LV_DRAFT_EXTRAS_MAX = 1024,
     LV_DRAFT_EMBEDDING_ROWS = 4096, /* that are kept: a read in the middle of a step would wait behind the target's */
 };
 
