@@ -1,0 +1,465 @@
+/* Cycles with mock models: a target whose next token is a known function of its text, and a draft that guesses it well
+ * or badly. Whatever is drafted, the text is that of the function; every failure is passed up; the interfaces are used
+ * as they promise. */
+#include "spec/cycle.h"
+
+#include "spec/candidates.h"
+#include "support/check.h"
+
+enum { VOCABULARY = 40, PROMPT = 12, ANSWER = 90, TEXT = PROMPT + ANSWER, CONTEXT_OF_TOKEN = 2, AHEAD_FORWARDS = 3 };
+
+typedef enum { CALL_EXPAND, CALL_VERIFY, CALL_HEAD, CALL_AHEAD_END, CALLS_COUNT } call;
+
+typedef struct {
+    int32_t text[TEXT + LV_TREE_DEPTH_MAX];
+    size_t text_count;
+    uint32_t quality; /* in hundred first guesses, how many are right */
+    uint32_t
+        partial; /* every how many-th expansion does only one node, and every how many-th of these none; 0: never */
+    uint32_t children; /* of a node */
+
+    uint32_t calls[CALLS_COUNT];
+    uint32_t fail_at[CALLS_COUNT]; /* 0: never */
+
+    bool is_ahead;
+    uint32_t ahead_begun, ahead_ended;
+    const lv_drafting *drafting;
+    lv_drafting_view view;
+    lv_calibration *calibration;
+
+    uint32_t batch[LV_CYCLE_HEAD_ROWS], batch_count;
+    uint32_t passes, target_commits, drafter_commits, reroots;
+    uint32_t path[LV_TREE_DEPTH_MAX], path_count; /* that the target committed */
+    double now;
+} world;
+
+static uint32_t hash_of(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t h = a * 0x9e3779b1u ^ b * 0x85ebca77u ^ c * 0xc2b2ae3du;
+    h = (h ^ h >> 15) * 0x2c1b3c6du;
+    return h ^ h >> 13;
+}
+
+/* A second-order chain, which soon repeats itself: look-ups find something. */
+static int32_t true_token(const int32_t *text, size_t count) {
+    const uint32_t last = (uint32_t)text[count - 1], before = (uint32_t)text[count - 2];
+    return (int32_t)(hash_of(last, before, 1) % VOCABULARY);
+}
+
+static size_t text_of_node(const world *w, const lv_tree *tree, uint32_t node, int32_t text[CONTEXT_OF_TOKEN]) {
+    for (int32_t i = CONTEXT_OF_TOKEN; i-- > 0;) {
+        if (node == LV_TREE_NONE) break;
+        text[i] = tree->nodes[node].token;
+        node = tree->nodes[node].parent;
+        if (node == LV_TREE_NONE && i > 0) text[i - 1] = w->text[w->text_count - 2];
+    }
+    return CONTEXT_OF_TOKEN;
+}
+
+static int32_t token_behind(const world *w, const lv_tree *tree, uint32_t node) {
+    int32_t text[CONTEXT_OF_TOKEN];
+    return true_token(text, text_of_node(w, tree, node, text));
+}
+
+static lever_status count_call(world *w, call which, lever_error *error) {
+    w->calls[which]++;
+    if (w->calls[which] != w->fail_at[which]) return LEVER_OK;
+    return lv_fail(error, LEVER_E_IO, "call %d of kind %d was to fail", (int)w->calls[which], (int)which);
+}
+
+/* --- The draft --------------------------------------------------------------------------------------------------- */
+
+static void guess(world *w, lv_tree *tree, uint32_t node) {
+    lv_candidate found[LV_TREE_CHILDREN_MAX];
+    const int32_t right = token_behind(w, tree, node);
+    const uint32_t number = hash_of((uint32_t)right, (uint32_t)tree->nodes[node].token, 7);
+    const bool is_right = number % 100 < w->quality;
+    /* A wrong guess has the right token second, or not at all. */
+    const uint32_t at = is_right ? 0 : number / 100 % 2 ? 1 : LV_TREE_CHILDREN_MAX;
+    for (uint32_t i = 0; i < w->children; i++) {
+        const int32_t wrong = (int32_t)(((uint32_t)right + 1 + i) % VOCABULARY);
+        found[i] = (lv_candidate){i == at ? right : wrong, i == 0 ? 0.7f : 0.2f / (float)(1u << i)};
+    }
+    lv_candidates_add(tree, node, LV_SOURCE_DRAFT, w->calibration, found, w->children);
+    tree->nodes[node].expanded = true;
+}
+
+static lever_status mock_expand(void *user, lv_tree *tree, const uint32_t *nodes, uint32_t count, lv_split split,
+                                uint32_t *expanded, double *seconds, lever_error *error) {
+    world *w = user;
+    (void)split;
+    assert_false(w->is_ahead);
+    assert_true(count >= 1 && count <= LV_DRAFTING_WIDTH_MAX);
+    LV_TRY(count_call(w, CALL_EXPAND, error));
+    *expanded = count;
+    if (w->partial && w->calls[CALL_EXPAND] % w->partial == 0) *expanded = 1;
+    if (w->partial && w->calls[CALL_EXPAND] % (w->partial * w->partial) == 0) *expanded = 0;
+    for (uint32_t i = 0; i < *expanded; i++) {
+        assert_true(nodes[i] < tree->nodes_count);
+        assert_false(tree->nodes[nodes[i]].expanded);
+        /* Its parent has been computed, or is in front of it. */
+        assert_true(nodes[i] == LV_TREE_ROOT || tree->nodes[tree->nodes[nodes[i]].parent].expanded);
+        guess(w, tree, nodes[i]);
+    }
+    *seconds = 0.001;
+    return LEVER_OK;
+}
+
+static void draft_ahead(world *w) {
+    for (uint32_t n = 0; n < AHEAD_FORWARDS; n++) {
+        uint32_t nodes[LV_DRAFTING_WIDTH_MAX];
+        const uint32_t count = lv_drafting_next_ahead(w->drafting, &w->view, nodes);
+        for (uint32_t i = 0; i < count; i++) {
+            lv_node *node = &w->view.tree->nodes[nodes[i]];
+            assert_false(node->expanded);
+            assert_true(nodes[i] == LV_TREE_ROOT || w->view.tree->nodes[node->parent].expanded);
+            guess(w, w->view.tree, nodes[i]);
+            node->ahead = true;
+        }
+    }
+}
+
+static void mock_ahead_begin(void *user, const lv_drafting *drafting, const lv_drafting_view *view, double seconds) {
+    world *w = user;
+    assert_false(w->is_ahead);
+    assert_true(seconds > 0);
+    w->is_ahead = true;
+    w->ahead_begun++;
+    w->drafting = drafting;
+    w->view = *view;
+    draft_ahead(w);
+}
+
+static lever_status mock_ahead_end(void *user, lever_error *error) {
+    world *w = user;
+    assert_true(w->is_ahead);
+    draft_ahead(w);
+    w->is_ahead = false;
+    w->ahead_ended++;
+    return count_call(w, CALL_AHEAD_END, error);
+}
+
+static void mock_drafter_commit(void *user, lv_tree *tree, const uint32_t *path, uint32_t path_count) {
+    world *w = user;
+    assert_int_equal(w->drafter_commits, w->reroots);
+    assert_int_equal(++w->drafter_commits, w->target_commits);
+    assert_int_equal(path_count, w->path_count);
+    assert_memory_equal(path, w->path, path_count * sizeof(*path));
+    assert_int_equal(tree->nodes[LV_TREE_ROOT].token, w->text[w->text_count - 1]);
+}
+
+static void mock_rerooted(void *user, lv_tree *tree) {
+    world *w = user;
+    assert_int_equal(++w->reroots, w->drafter_commits);
+    assert_true(lv_tree_is_sound(tree));
+    for (uint32_t i = 0; i < tree->nodes_count; i++) {
+        assert_int_equal(tree->nodes[i].row, LV_TREE_NONE);
+        assert_false(tree->nodes[i].ahead);
+    }
+}
+
+/* --- The target -------------------------------------------------------------------------------------------------- */
+
+static lever_status mock_verify(void *user, const lv_tree *tree, const uint32_t *nodes, uint32_t count, lv_split split,
+                                lever_error *error) {
+    world *w = user;
+    assert_int_equal(split == LV_SPLIT_ONE, w->is_ahead);
+    w->batch_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const lv_node *node = &tree->nodes[nodes[i]];
+        assert_int_equal(node->row, i + 1);
+        assert_true(nodes[i] > (i > 0 ? nodes[i - 1] : LV_TREE_ROOT));
+        assert_true(node->parent == LV_TREE_ROOT || tree->nodes[node->parent].row <= i);
+    }
+    LV_TRY(count_call(w, CALL_VERIFY, error));
+    w->passes++;
+    return LEVER_OK;
+}
+
+static lever_status mock_head(void *user, const lv_tree *tree, const uint32_t *nodes, uint32_t count,
+                              lever_error *error) {
+    world *w = user;
+    assert_true(count >= 1 && count <= LV_CYCLE_HEAD_ROWS);
+    for (uint32_t i = 0; i < count; i++) {
+        assert_true(nodes[i] == LV_TREE_ROOT || tree->nodes[nodes[i]].row != LV_TREE_NONE);
+        for (uint32_t j = 0; j < i; j++) assert_int_not_equal(nodes[i], nodes[j]);
+        w->batch[i] = nodes[i];
+    }
+    LV_TRY(count_call(w, CALL_HEAD, error));
+    w->batch_count = count;
+    return LEVER_OK;
+}
+
+static int32_t mock_token(void *user, const lv_tree *tree, uint32_t node, uint32_t index) {
+    const world *w = user;
+    assert_true(index < w->batch_count);
+    assert_int_equal(w->batch[index], node);
+    return token_behind(w, tree, node);
+}
+
+static void mock_target_commit(void *user, const lv_tree *tree, const uint32_t *path, uint32_t path_count) {
+    world *w = user;
+    assert_int_equal(++w->target_commits, w->passes);
+    for (uint32_t i = 0; i < path_count; i++) {
+        assert_int_equal(tree->nodes[path[i]].parent, i > 0 ? path[i - 1] : LV_TREE_ROOT);
+        assert_int_not_equal(tree->nodes[path[i]].row, LV_TREE_NONE);
+    }
+    w->path_count = path_count;
+    memcpy(w->path, path, path_count * sizeof(*path));
+}
+
+static double mock_now(void *user) {
+    world *w = user;
+    return w->now += 0.0005;
+}
+
+/* --- An answer --------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    lever_strategy strategy;
+    lever_head_mode head;
+    bool lookup, ahead, frozen, no_drafter;
+    uint32_t nodes_fixed, nodes_max, chain_length, quality, partial;
+} setup;
+
+static void begin(world *w, lv_cycle *cycle, const setup *s) {
+    lever_error error;
+    memset(w, 0, sizeof(*w));
+    CHECK_OK(lv_cycle_open(cycle, NULL, &error));
+    lv_costs_init(&cycle->costs, 2e-4, 1e-3, 2e-4, .02, .005);
+    cycle->costs.frozen = cycle->calibration.frozen = s->frozen;
+    lv_drafting_init(&cycle->drafting, s->strategy);
+    if (s->nodes_fixed) cycle->drafting.nodes_fixed = s->nodes_fixed;
+    if (s->nodes_max) cycle->drafting.nodes_max = s->nodes_max;
+    if (s->chain_length) cycle->drafting.chain_length = s->chain_length;
+    cycle->head = s->head;
+    cycle->lookup = s->lookup;
+    cycle->ahead = s->ahead;
+    w->calibration = &cycle->calibration;
+    w->quality = s->quality;
+    w->partial = s->partial;
+    w->children = cycle->drafting.children;
+    for (w->text_count = 0; w->text_count < PROMPT; w->text_count++)
+        w->text[w->text_count] = (int32_t)(w->text_count * 7 % VOCABULARY);
+    lv_tree_reset(&cycle->tree, w->text[PROMPT - 1]);
+}
+
+static lever_status run_one(world *w, lv_cycle *cycle, const setup *s, lv_cycle_watch_fn watch, lever_error *error) {
+    const lv_drafter drafter = {w, mock_expand, mock_ahead_begin, mock_ahead_end, mock_drafter_commit, mock_rerooted};
+    const lv_target target = {w, mock_verify, mock_head, mock_token, mock_target_commit, mock_now};
+    lv_cycle_result result;
+    const size_t left = TEXT - w->text_count - 1;
+    cycle->drafting.depth_max = left < LV_TREE_DEPTH_MAX ? (uint32_t)left : LV_TREE_DEPTH_MAX;
+    LV_TRY(lv_cycle_run(cycle, s->no_drafter ? NULL : &drafter, &target, w->text, w->text_count, watch, w, &result,
+                        error));
+    assert_true(result.path_count <= left);
+    assert_int_equal(result.path_count, w->path_count);
+    for (uint32_t i = 0; i < result.path_count; i++) w->text[w->text_count++] = result.path_tokens[i];
+    w->text[w->text_count++] = result.token;
+    assert_int_equal(cycle->tree.nodes[LV_TREE_ROOT].token, result.token);
+    assert_true(lv_tree_is_sound(&cycle->tree));
+    return LEVER_OK;
+}
+
+static void check_text(const world *w) {
+    for (size_t i = PROMPT; i < w->text_count; i++) assert_int_equal(w->text[i], true_token(w->text, i));
+}
+
+static lever_status run_all(world *w, lv_cycle *cycle, const setup *s, lever_error *error) {
+    begin(w, cycle, s);
+    while (w->text_count < TEXT) LV_TRY(run_one(w, cycle, s, NULL, error));
+    assert_int_equal(w->text_count, TEXT);
+    return LEVER_OK;
+}
+
+/* --- Tests ------------------------------------------------------------------------------------------------------- */
+
+static void test_text_is_the_targets(void **state) {
+    (void)state;
+    static const uint32_t fixed[] = {0, 1, 7, 60}, qualities[] = {0, 55, 100}, partials[] = {0, 3};
+    for (uint32_t n = 0; n < 3u * 4 * 4 * 3 * 2 * 8; n++) {
+        uint32_t left = n;
+        setup s = {.strategy = LEVER_STRATEGY_LEVER};
+        static const lever_strategy strategies[] = {LEVER_STRATEGY_LEVER, LEVER_STRATEGY_CHAIN, LEVER_STRATEGY_EDGE};
+        s.strategy = strategies[left % 3];
+        s.head = (lever_head_mode)((left /= 3) % 4);
+        s.nodes_fixed = s.chain_length = fixed[(left /= 4) % 4];
+        s.quality = qualities[(left /= 4) % 3];
+        s.partial = partials[(left /= 3) % 2];
+        s.lookup = (left /= 2) & 1;
+        s.ahead = left & 2;
+        s.frozen = left & 4;
+        world w;
+        lv_cycle cycle;
+        lever_error error;
+        CHECK_OK(run_all(&w, &cycle, &s, &error));
+        check_text(&w);
+        assert_int_equal(w.ahead_begun, w.ahead_ended);
+        if (!s.ahead || s.strategy == LEVER_STRATEGY_CHAIN) assert_int_equal(w.ahead_begun, 0);
+        /* Not when the text leaves room for one more token only. */
+        if (s.ahead && s.strategy == LEVER_STRATEGY_EDGE) assert_true(w.ahead_begun + 1 >= w.passes);
+        assert_int_equal(w.reroots, w.passes);
+        lv_cycle_close(&cycle);
+    }
+}
+
+static void test_plain(void **state) {
+    (void)state;
+    static const setup setups[] = {
+        {.strategy = LEVER_STRATEGY_AR, .quality = 100, .ahead = true, .lookup = true},
+        {.strategy = LEVER_STRATEGY_LEVER, .no_drafter = true, .ahead = true, .lookup = true},
+        {.strategy = LEVER_STRATEGY_LEVER, .nodes_max = 1, .nodes_fixed = 1, .quality = 0}};
+    for (size_t i = 0; i < sizeof(setups) / sizeof(setups[0]); i++) {
+        world w;
+        lv_cycle cycle;
+        lever_error error;
+        CHECK_OK(run_all(&w, &cycle, &setups[i], &error));
+        check_text(&w);
+        assert_int_equal(w.passes, ANSWER);
+        if (i < 2) assert_int_equal(w.calls[CALL_EXPAND] + w.ahead_begun, 0);
+        lv_cycle_close(&cycle);
+    }
+}
+
+/* A draft that is always right: each chain is accepted to its end, and a tree of n nodes holds a path. */
+static void test_a_perfect_draft(void **state) {
+    (void)state;
+    static const uint32_t lengths[] = {1, 4, 8, 17};
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        const setup s = {.strategy = LEVER_STRATEGY_CHAIN, .chain_length = lengths[i], .quality = 100};
+        world w;
+        lv_cycle cycle;
+        lever_error error;
+        begin(&w, &cycle, &s);
+        while (w.text_count < TEXT) {
+            const size_t left = TEXT - w.text_count - 1, before = w.calls[CALL_EXPAND];
+            CHECK_OK(run_one(&w, &cycle, &s, NULL, &error));
+            const size_t wanted = lengths[i] < left ? lengths[i] : left;
+            assert_int_equal(w.path_count, wanted);
+            assert_int_equal(w.calls[CALL_EXPAND] - before, wanted);
+        }
+        check_text(&w);
+        lv_cycle_close(&cycle);
+    }
+    const setup s = {.strategy = LEVER_STRATEGY_LEVER, .quality = 100};
+    world w;
+    lv_cycle cycle;
+    lever_error error;
+    CHECK_OK(run_all(&w, &cycle, &s, &error));
+    assert_true(w.passes < ANSWER / 6);
+    lv_cycle_close(&cycle);
+}
+
+/* Chains stay chains, whatever the last cycle left and whatever the text holds. */
+static void watch_chain(void *user, const lv_cycle *cycle, const lv_cycle_result *result) {
+    (void)user;
+    for (uint32_t i = 0; i < result->choice.nodes_count; i++) {
+        const lv_node *node = &cycle->tree.nodes[result->choice.nodes[i]];
+        assert_int_equal(node->feature.source, LV_SOURCE_DRAFT);
+        assert_int_equal(node->parent, i > 0 ? result->choice.nodes[i - 1] : LV_TREE_ROOT);
+        assert_true(cycle->tree.nodes[node->parent].expanded);
+    }
+}
+
+static void test_a_chain_is_drafted(void **state) {
+    (void)state;
+    const setup s = {.strategy = LEVER_STRATEGY_CHAIN, .chain_length = 6, .quality = 55, .lookup = true};
+    world w;
+    lv_cycle cycle;
+    lever_error error;
+    begin(&w, &cycle, &s);
+    while (w.text_count < TEXT) CHECK_OK(run_one(&w, &cycle, &s, watch_chain, &error));
+    check_text(&w);
+    lv_cycle_close(&cycle);
+}
+
+/* With a useless draft, what stood in the text before is what is accepted. */
+static void test_lookup_alone(void **state) {
+    (void)state;
+    setup s = {.strategy = LEVER_STRATEGY_LEVER, .quality = 0, .lookup = true, .nodes_fixed = 20};
+    world with, without;
+    lv_cycle cycle;
+    lever_error error;
+    CHECK_OK(run_all(&with, &cycle, &s, &error));
+    lv_cycle_close(&cycle);
+    s.lookup = false;
+    CHECK_OK(run_all(&without, &cycle, &s, &error));
+    lv_cycle_close(&cycle);
+    assert_true(with.passes < without.passes);
+}
+
+static void test_head_modes(void **state) {
+    (void)state;
+    setup s = {.strategy = LEVER_STRATEGY_CHAIN, .chain_length = 20, .quality = 100, .frozen = true};
+    uint32_t calls[4];
+    for (uint32_t head = 0; head < 4; head++) {
+        world w;
+        lv_cycle cycle;
+        lever_error error;
+        s.head = (lever_head_mode)head;
+        begin(&w, &cycle, &s);
+        CHECK_OK(run_one(&w, &cycle, &s, NULL, &error));
+        assert_int_equal(w.path_count, 20);
+        calls[head] = w.calls[CALL_HEAD];
+        lv_cycle_close(&cycle);
+    }
+    assert_int_equal(calls[LEVER_HEAD_DEMAND], 21);
+    assert_int_equal(calls[LEVER_HEAD_PATH], 2);
+    assert_int_equal(calls[LEVER_HEAD_ALL], 2);
+    assert_true(calls[LEVER_HEAD_AUTO] >= 2 && calls[LEVER_HEAD_AUTO] <= 21);
+}
+
+/* Each call fails once: the failure comes back as it was, the draft is never left running ahead, and what had become
+ * text is right. */
+static void test_failures_are_passed_up(void **state) {
+    (void)state;
+    static const lever_strategy strategies[] = {LEVER_STRATEGY_LEVER, LEVER_STRATEGY_EDGE};
+    for (uint32_t n = 0; n < 2u * CALLS_COUNT; n++) {
+        const setup s = {.strategy = strategies[n % 2], .quality = 55, .ahead = true, .lookup = true};
+        const uint32_t which = n / 2;
+        uint32_t failures = 0;
+        for (uint32_t nth = 1;; nth++) {
+            world w;
+            lv_cycle cycle;
+            lever_error error = {0};
+            begin(&w, &cycle, &s);
+            w.fail_at[which] = nth;
+            lever_status status = LEVER_OK;
+            while (w.text_count < TEXT && status == LEVER_OK) status = run_one(&w, &cycle, &s, NULL, &error);
+            check_text(&w);
+            assert_false(w.is_ahead);
+            assert_int_equal(w.ahead_begun, w.ahead_ended);
+            lv_cycle_close(&cycle);
+            if (status == LEVER_OK) break;
+            assert_int_equal(status, LEVER_E_IO);
+            assert_int_equal(error.status, LEVER_E_IO);
+            assert_non_null(strstr(error.message, "was to fail"));
+            assert_int_equal(w.calls[which], nth);
+            failures++;
+        }
+        assert_true(failures > 3);
+    }
+}
+
+/* When both the pass and the draft fail, the pass is what is told. */
+static void test_two_failures_at_once(void **state) {
+    (void)state;
+    const setup s = {.strategy = LEVER_STRATEGY_EDGE, .quality = 55, .ahead = true};
+    world w;
+    lv_cycle cycle;
+    lever_error error;
+    begin(&w, &cycle, &s);
+    w.fail_at[CALL_VERIFY] = w.fail_at[CALL_AHEAD_END] = 1;
+    CHECK_FAILS(run_one(&w, &cycle, &s, NULL, &error), LEVER_E_IO, "of kind 1");
+    assert_int_equal(w.target_commits + w.drafter_commits + w.reroots, 0);
+    lv_cycle_close(&cycle);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text_is_the_targets),    cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_a_perfect_draft),        cmocka_unit_test(test_a_chain_is_drafted),
+        cmocka_unit_test(test_lookup_alone),           cmocka_unit_test(test_head_modes),
+        cmocka_unit_test(test_failures_are_passed_up), cmocka_unit_test(test_two_failures_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
