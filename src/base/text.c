@@ -2,6 +2,7 @@
 #include "base/text.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,4 +167,26 @@ size_t lv_utf8_repair(const char *text, size_t bytes, char *out, size_t capacity
         needed += count;
     }
     return needed;
+}
+
+size_t lv_text_append(char *text, size_t capacity, size_t used, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    const bool fits = used < capacity;
+    const int length = vsnprintf(fits ? text + used : NULL, fits ? capacity - used : 0, format, arguments);
+    va_end(arguments);
+    return used + (length > 0 ? (size_t)length : 0);
+}
+
+const char *lv_text_section(const char *text, const char *heading) {
+    const size_t length = strlen(heading);
+    while (text && strncmp(text, heading, length) != 0) {
+        text = strchr(text, '\n');
+        if (text) text++;
+    }
+    return text ? text + length : NULL;
+}
+
+bool lv_text_is_section_end(const char *text) {
+    return *text == '\0' || strncmp(text, "lever ", 6) == 0;
 }

@@ -1,4 +1,4 @@
-/* text.h - sizes, numbers and UTF-8.
+/* text.h - sizes, numbers, UTF-8, and text files of ours.
  *
  * Pure functions; any thread. */
 #ifndef LV_BASE_TEXT_H
@@ -28,5 +28,16 @@ bool lv_utf8_incomplete(const char *text, size_t bytes);
 
 /* Copies with each maximal invalid part as U+FFFD. Returns the bytes needed; writes at most `capacity`. */
 size_t lv_utf8_repair(const char *text, size_t bytes, char *out, size_t capacity);
+
+/* As snprintf behind the `used` bytes that are there, or would be if they fitted. Returns the sum: the bytes wanted so
+ * far. */
+__attribute__((format(printf, 4, 5))) size_t lv_text_append(char *text, size_t capacity, size_t used,
+                                                            const char *format, ...);
+
+/* Files of ours hold sections, each under a heading of its own: a line that begins with "lever ". What follows the
+ * heading, which includes its newline; NULL when there is no such section. */
+const char *lv_text_section(const char *text, const char *heading);
+/* At the end of a section: nothing, or another one. */
+bool lv_text_is_section_end(const char *text);
 
 #endif

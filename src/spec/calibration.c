@@ -19,9 +19,10 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/text.h"
 
 /* Observations that the estimate, or a rank's share, counts for. */
 #define PRIOR_TRIALS 20.0f
@@ -149,41 +150,30 @@ static place place_at(size_t index) {
     return at;
 }
 
-/* As snprintf behind the `used` bytes that are there, or would be. Returns the sum. */
-__attribute__((format(printf, 4, 5))) static size_t append(char *text, size_t capacity, size_t used, const char *format,
-                                                           ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    const bool fits = used < capacity;
-    const int length = vsnprintf(fits ? text + used : NULL, fits ? capacity - used : 0, format, arguments);
-    va_end(arguments);
-    return used + (length > 0 ? (size_t)length : 0);
-}
-
 static int64_t units(float observations) {
     return llround((double)observations * UNITS_PER_TRIAL);
 }
 
 size_t lv_calibration_write(const lv_calibration *calibration, char *text, size_t capacity) {
-    size_t used = append(text, capacity, 0, "%s", heading), lines_count = 0;
+    size_t used = lv_text_append(text, capacity, 0, "%s", heading), lines_count = 0;
     for (size_t i = 0; i < COUNTERS_COUNT; i++) {
         const place at = place_at(i);
         const lv_counter *counter = &calibration->counters[at.source][at.rank][at.depth][at.margin][at.estimate];
         if (counter->trials <= 0) continue;
-        used = append(text, capacity, used, "counter %zu %zu %zu %zu %zu %" PRId64 " %" PRId64 "\n", at.source, at.rank,
-                      at.depth, at.margin, at.estimate, units(counter->hits), units(counter->trials));
+        used = lv_text_append(text, capacity, used, "counter %zu %zu %zu %zu %zu %" PRId64 " %" PRId64 "\n", at.source,
+                              at.rank, at.depth, at.margin, at.estimate, units(counter->hits), units(counter->trials));
         lines_count++;
     }
     for (size_t source = 0; source < LV_SOURCES_COUNT; source++) {
         for (size_t rank = 0; rank < LV_RANKS_COUNT; rank++) {
             const lv_counter *counter = &calibration->by_rank[source][rank];
             if (counter->trials <= 0) continue;
-            used = append(text, capacity, used, "rank %zu %zu %" PRId64 " %" PRId64 "\n", source, rank,
-                          units(counter->hits), units(counter->trials));
+            used = lv_text_append(text, capacity, used, "rank %zu %zu %" PRId64 " %" PRId64 "\n", source, rank,
+                                  units(counter->hits), units(counter->trials));
             lines_count++;
         }
     }
-    return append(text, capacity, used, "end %zu\n", lines_count);
+    return lv_text_append(text, capacity, used, "end %zu\n", lines_count);
 }
 
 /* Each of these reads one line at *text and moves *text behind it; false, leaving *text alone, when the line is another
@@ -235,23 +225,8 @@ static bool read_rank(const char **text, lv_calibration *calibration) {
     return true;
 }
 
-/* What follows the heading, which begins a line; NULL when there is none. */
-static const char *section_of(const char *text, const char *wanted) {
-    const size_t length = strlen(wanted);
-    while (text && strncmp(text, wanted, length) != 0) {
-        text = strchr(text, '\n');
-        if (text) text++;
-    }
-    return text ? text + length : NULL;
-}
-
-/* At the end of a section: nothing, or another one. */
-static bool is_section_end(const char *text) {
-    return *text == '\0' || strncmp(text, "lever ", 6) == 0;
-}
-
 bool lv_calibration_read(lv_calibration *calibration, const char *text) {
-    text = section_of(text, heading);
+    text = lv_text_section(text, heading);
     if (!text) return false;
     lv_calibration read;
     lv_calibration_init(&read);
@@ -259,7 +234,7 @@ bool lv_calibration_read(lv_calibration *calibration, const char *text) {
     while (read_counter(&text, &read) || read_rank(&text, &read)) lines_count++;
     int length = 0;
     if (sscanf(text, "end %6u%n", &lines_promised, &length) != 1 || lines_promised != lines_count ||
-        !pass_line(&text, length) || !is_section_end(text)) {
+        !pass_line(&text, length) || !lv_text_is_section_end(text)) {
         return false;
     }
     read.frozen = calibration->frozen;

@@ -16,9 +16,10 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/text.h"
 
 static const char heading[] = "lever costs 1\n";
 
@@ -214,17 +215,6 @@ static lv_cost_curve *curve_of(lv_costs *costs, size_t index) {
     return curves[index];
 }
 
-/* As snprintf behind the `used` bytes that are there, or would be. Returns the sum. */
-__attribute__((format(printf, 4, 5))) static size_t append(char *text, size_t capacity, size_t used, const char *format,
-                                                           ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    const bool fits = used < capacity;
-    const int length = vsnprintf(fits ? text + used : NULL, fits ? capacity - used : 0, format, arguments);
-    va_end(arguments);
-    return used + (length > 0 ? (size_t)length : 0);
-}
-
 /* 18 digits at most, which is what is read. */
 static int64_t nanoseconds(double seconds) {
     return llround(fmin(seconds * 1e9, 9e17));
@@ -232,16 +222,17 @@ static int64_t nanoseconds(double seconds) {
 
 size_t lv_costs_write(const lv_costs *costs, char *text, size_t capacity) {
     lv_costs copy = *costs;
-    size_t used = append(text, capacity, 0, "%s", heading);
+    size_t used = lv_text_append(text, capacity, 0, "%s", heading);
     for (size_t c = 0; c < CURVES_COUNT; c++) {
         const lv_cost_curve *curve = curve_of(&copy, c);
         for (size_t i = 0; i < LV_COST_POINTS; i++) {
-            used = append(text, capacity, used, "%s %" PRIu32 " %" PRId64 " %" PRIu32 "\n", curve_names[c],
-                          point_rows[i], nanoseconds(fmax(curve->seconds[i], SECONDS_LEAST)), curve->samples[i]);
+            used =
+                lv_text_append(text, capacity, used, "%s %" PRIu32 " %" PRId64 " %" PRIu32 "\n", curve_names[c],
+                               point_rows[i], nanoseconds(fmax(curve->seconds[i], SECONDS_LEAST)), curve->samples[i]);
         }
     }
-    return append(text, capacity, used, "io %" PRId64 "\nring %" PRId64 "\n", nanoseconds(costs->io_seconds),
-                  nanoseconds(costs->ring_seconds));
+    return lv_text_append(text, capacity, used, "io %" PRId64 "\nring %" PRId64 "\n", nanoseconds(costs->io_seconds),
+                          nanoseconds(costs->ring_seconds));
 }
 
 /* Reads one point's line at *text and moves *text behind it. */
@@ -259,23 +250,8 @@ static bool read_point(const char **text, const char *name, size_t point, lv_cos
     return point == 0 || curve->seconds[point] >= curve->seconds[point - 1];
 }
 
-/* What follows the heading, which begins a line; NULL when there is none. */
-static const char *section_of(const char *text, const char *wanted) {
-    const size_t length = strlen(wanted);
-    while (text && strncmp(text, wanted, length) != 0) {
-        text = strchr(text, '\n');
-        if (text) text++;
-    }
-    return text ? text + length : NULL;
-}
-
-/* At the end of a section: nothing, or another one. */
-static bool is_section_end(const char *text) {
-    return *text == '\0' || strncmp(text, "lever ", 6) == 0;
-}
-
 bool lv_costs_read(lv_costs *costs, const char *text) {
-    text = section_of(text, heading);
+    text = lv_text_section(text, heading);
     if (!text) return false;
     lv_costs read = {.frozen = costs->frozen};
     for (size_t c = 0; c < CURVES_COUNT; c++) {
@@ -286,7 +262,7 @@ bool lv_costs_read(lv_costs *costs, const char *text) {
     int64_t io = -1, ring = -1;
     int length = 0;
     if (sscanf(text, "io %18" SCNd64 " ring %18" SCNd64 "%n", &io, &ring, &length) != 2 || io < 0 || ring < 0 ||
-        text[length] != '\n' || !is_section_end(text + length + 1)) {
+        text[length] != '\n' || !lv_text_is_section_end(text + length + 1)) {
         return false;
     }
     read.io_seconds = (double)io / 1e9;

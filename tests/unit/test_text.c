@@ -174,11 +174,51 @@ static void test_utf8_repair_with_little_room(void **state) {
     assert_int_equal(lv_utf8_repair(text, 6, NULL, 0), 8);
 }
 
+static void test_append(void **state) {
+    (void)state;
+    for (size_t capacity = 0; capacity <= 12; capacity++) {
+        char text[16];
+        memset(text, '#', sizeof text);
+        size_t used = lv_text_append(text, capacity, 0, "%s", "one ");
+        used = lv_text_append(text, capacity, used, "%d ", 22);
+        used = lv_text_append(text, capacity, used, "%s", "three");
+        assert_int_equal(used, 12);
+        for (size_t i = capacity; i < sizeof text; i++) assert_int_equal(text[i], '#');
+        if (capacity == 12) assert_memory_equal(text, "one 22 thre", 12);
+        if (capacity > 0 && capacity < 12) assert_null(memchr(text, '#', capacity > 4 ? 4 : capacity));
+    }
+    assert_int_equal(lv_text_append(NULL, 0, 3, "%s", "four"), 7);
+}
+
+static void test_sections(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *heading, *wanted; /* NULL: no such section */
+    } rows[] = {
+        {"lever a 1\nx\n", "lever a 1\n", "x\n"}, {"lever a 1\nx\nlever b 1\ny\n", "lever b 1\n", "y\n"},
+        {"lever a 10\nx\n", "lever a 1\n", NULL}, {"x lever a 1\ny\n", "lever a 1\n", NULL},
+        {"lever a 1", "lever a 1\n", NULL},       {"", "lever a 1\n", NULL},
+        {"\n\nlever a 1\n", "lever a 1\n", ""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *found = lv_text_section(rows[i].text, rows[i].heading);
+        if (rows[i].wanted) {
+            assert_non_null(found);
+            assert_string_equal(found, rows[i].wanted);
+        } else {
+            assert_null(found);
+        }
+    }
+    assert_true(lv_text_is_section_end("") && lv_text_is_section_end("lever b 1\ny\n"));
+    assert_false(lv_text_is_section_end("lever") || lv_text_is_section_end("\n") || lv_text_is_section_end("x"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parse_size),     cmocka_unit_test(test_format_size),
         cmocka_unit_test(test_parse_integers), cmocka_unit_test(test_parse_double),
         cmocka_unit_test(test_utf8),           cmocka_unit_test(test_utf8_repair_with_little_room),
+        cmocka_unit_test(test_append),         cmocka_unit_test(test_sections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
