@@ -54,12 +54,14 @@ static bool choose_path(const cli_options *options, char path[PATH_BYTES], int *
 }
 
 int command_doctor(const cli_options *options) {
-    char path[PATH_BYTES];
+    char path[PATH_BYTES], draft[PATH_BYTES];
     int code = EXIT_DONE;
     if (!choose_path(options, path, &code)) return code;
     lever_doctor_options doctor_options;
     lever_doctor_options_init(&doctor_options);
     doctor_options.path = path;
+    doctor_options.draft_path = options->draft;
+    if (options->draft == NULL && models_find_draft(path, draft)) doctor_options.draft_path = draft;
     doctor_options.quick = options->quick;
     char cache[PATH_BYTES];
     doctor_options.cache_dir = models_make_cache_folder("", cache) ? cache : NULL;

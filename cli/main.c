@@ -31,8 +31,9 @@ static const cli_command commands[] = {
     {"inspect", "FILE", "what is in a GGUF or packed file", "",
      "  lever inspect model.gguf\n  lever inspect --verify model.lvr\n", ON_INSPECT, 1, 1, command_inspect},
     {"doctor", "", "storage, memory and processor: measured, with advice",
-     "Measures the disk that the model lies on, and keeps the best number of lanes for later.\n",
-     "  lever doctor\n  lever doctor -m model.gguf --quick --json\n", ON_DOCTOR, 0, 0, command_doctor},
+     "Measures the disk that the model lies on, and keeps the best number of lanes for later. With a draft it tells\n"
+     "what runs of the two have measured: the cost of passes, and how often the draft was right.\n",
+     "  lever doctor\n  lever doctor -m model.gguf -d draft.gguf --quick --json\n", ON_DOCTOR, 0, 0, command_doctor},
 };
 
 enum { COMMANDS_COUNT = sizeof commands / sizeof commands[0] };

@@ -294,14 +294,14 @@ typedef struct {
     bool ignore_end;          /* go on past end-of-generation tokens (measurements) */
 
     /* How tokens are found. None of this changes the text. */
-    lever_strategy strategy;  /* default: LEVER_STRATEGY_LEVER; plain without a draft */
-    uint32_t chain_length;    /* of LEVER_STRATEGY_CHAIN; 0: 8 */
-    uint32_t tree_nodes;      /* LEVER_STRATEGY_LEVER: always this many nodes; 0: by gain and cost */
-    lever_head_mode head;     /* which rows the head computes at once */
+    lever_strategy strategy; /* default: LEVER_STRATEGY_LEVER; plain without a draft */
+    uint32_t chain_length;   /* of LEVER_STRATEGY_CHAIN; 0: 8 */
+    uint32_t tree_nodes;     /* LEVER_STRATEGY_LEVER: always this many nodes; 0: by gain and cost */
+    lever_head_mode head;    /* which rows the head computes at once */
     lever_stop_rule stop_rule;
-    bool no_ahead;            /* the draft rests while the target computes */
-    bool no_lookup;           /* no candidates from the text so far */
-    lever_trace_fn trace;     /* may be NULL */
+    bool no_ahead;        /* the draft rests while the target computes */
+    bool no_lookup;       /* no candidates from the text so far */
+    lever_trace_fn trace; /* may be NULL */
     void *trace_user;
 } lever_generate_options;
 
@@ -357,12 +357,12 @@ typedef struct {
     double compute_seconds;
     double head_seconds;
     double draft_seconds, draft_hidden_seconds;
-    double ahead_hit_rate; /* share of cycles whose next token had been expanded by drafting ahead */
+    double ahead_hit_rate;   /* share of cycles whose next token had been expanded by drafting ahead */
     lever_strategy strategy; /* that was in force */
-    uint64_t ram_budget; /* UINT64_MAX: none */
-    uint64_t ram_used;   /* the ledger's, now */
-    uint64_t ram_peak;   /* the ledger's */
-    uint64_t rss_peak;   /* the kernel's, of the process; 0: unknown */
+    uint64_t ram_budget;     /* UINT64_MAX: none */
+    uint64_t ram_used;       /* the ledger's, now */
+    uint64_t ram_peak;       /* the ledger's */
+    uint64_t rss_peak;       /* the kernel's, of the process; 0: unknown */
     uint64_t rss_now;
     uint64_t huge_page_bytes;
     uint64_t target_bytes_pinned;
@@ -398,10 +398,11 @@ LEVER_API lever_status lever_inspect(const char *path, bool verify, lever_fact_f
 /* --- Doctor ------------------------------------------------------------------------------------------------------ */
 
 typedef struct {
-    const char *path;      /* a model, or a folder to measure the disk of; NULL: the current folder */
-    bool quick;            /* a second or two instead of ten */
-    const char *cache_dir; /* where the best lanes and the rates are kept for later openings; NULL: nowhere */
-    uint32_t threads;      /* for memory; 0: as an engine would take */
+    const char *path;       /* a model, or a folder to measure the disk of; NULL: the current folder */
+    const char *draft_path; /* of the model: tells what runs of the two have measured; NULL: none */
+    bool quick;             /* a second or two instead of ten */
+    const char *cache_dir;  /* where the best lanes and the rates are kept for later openings; NULL: nowhere */
+    uint32_t threads;       /* for memory and the pair; 0: as an engine would take */
 } lever_doctor_options;
 
 LEVER_API void lever_doctor_options_init(lever_doctor_options *options);

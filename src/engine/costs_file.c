@@ -10,7 +10,11 @@
 
 #include "base/memory.h"
 
-enum { PATH_BYTES = 4096, TEXT_BYTES_MAX = 1 << 20 };
+enum {
+    PATH_BYTES = 4096,
+    TEXT_BYTES_MAX = 1 << 20,
+    CLASS_SHIFT = 26, /* budgets that stream nearly the same share costs: 64 MiB make a class */
+};
 
 static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes) {
     const unsigned char *byte = data;
@@ -32,8 +36,7 @@ static bool path_of(const lv_costs_share_options *o, char *out) {
     if (!o->folder || !o->folder[0]) return false;
     uint64_t hash = hash_model(0xcbf29ce484222325u, o->target_path);
     hash = hash_model(hash, o->draft_path);
-    /* Budgets that stream nearly the same share costs: 64 MiB make a class. */
-    const uint64_t class = o->pass_read_bytes >> 26;
+    const uint64_t class = o->pass_read_bytes >> CLASS_SHIFT;
     hash = hash_bytes(hash, &class, sizeof(class));
     hash = hash_bytes(hash, &o->threads, sizeof(o->threads));
     const int length = snprintf(out, PATH_BYTES, "%s/pair-%016" PRIx64 ".costs", o->folder, hash);
@@ -127,4 +130,30 @@ void lv_costs_share_give(lv_costs_share *share, const lv_costs *costs, const lv_
     share->calibration = *calibration;
     share->learned = true;
     pthread_mutex_unlock(&share->lock);
+}
+
+static bool is_later(struct timespec a, struct timespec b) {
+    return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
+}
+
+bool lv_costs_file_newest(const lv_costs_share_options *options, lv_costs *costs, lv_calibration *calibration,
+                          uint64_t *pass_read_bytes) {
+    lv_costs_share_options one = *options;
+    char path[PATH_BYTES], newest[PATH_BYTES] = "";
+    struct timespec newest_time = {0};
+    for (uint64_t class = 0; class <= options->pass_read_bytes >> CLASS_SHIFT; class ++) {
+        one.pass_read_bytes = class << CLASS_SHIFT;
+        struct stat status;
+        if (!path_of(&one, path) || stat(path, &status) != 0) continue;
+        if (newest[0] && !is_later(status.st_mtim, newest_time)) continue;
+        memcpy(newest, path, sizeof(newest));
+        newest_time = status.st_mtim;
+        *pass_read_bytes = one.pass_read_bytes;
+    }
+    lv_costs_share share = {0};
+    lever_error ignored;
+    if (!newest[0] || load(&share, newest, true, &ignored) != LEVER_OK) return false;
+    *costs = share.costs;
+    *calibration = share.calibration;
+    return true;
 }

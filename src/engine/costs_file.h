@@ -40,4 +40,10 @@ void lv_costs_share_close(lv_costs_share *share);
 void lv_costs_share_take(lv_costs_share *share, lv_costs *costs, lv_calibration *calibration);
 void lv_costs_share_give(lv_costs_share *share, const lv_costs *costs, const lv_calibration *calibration);
 
+/* For reports: the newest file that was kept for these models and threads, whatever the budget. The options'
+ * pass_read_bytes bounds what a pass may have streamed; *pass_read_bytes is what it did, to the class. False: nothing
+ * was kept that can be read. */
+bool lv_costs_file_newest(const lv_costs_share_options *options, lv_costs *costs, lv_calibration *calibration,
+                          uint64_t *pass_read_bytes);
+
 #endif

@@ -3,7 +3,7 @@
  * Processor, memory, disk, then the model if one was given. Rates of the disk are taken over a few block sizes and
  * numbers of lanes; the best pair is kept as the disk's profile. For a model the store itself then streams the model's
  * own blocks: what decoding can reach at most. Without a model a temporary file is written beside, measured and
- * removed. */
+ * removed. With a draft, what earlier runs of the pair have learned is told, not measured anew. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "compute/linear.h"
+#include "engine/costs_file.h"
 #include "engine/engine_state.h"
 #include "engine/probe.h"
 #include "engine/profile.h"
@@ -28,7 +29,7 @@ typedef struct {
     const lever_doctor_options *options;
     lever_finding_fn fn;
     void *user;
-    uint32_t threads;
+    uint32_t threads, engine_threads; /* that measure, and that an engine takes */
     double memory_rate;
     lv_profile profile;
 } doctor;
@@ -296,6 +297,64 @@ static void advise(const doctor *d, const lv_gguf *gguf, const lv_weights *weigh
     }
 }
 
+/* --- Pair -------------------------------------------------------------------------------------------------------- */
+
+/* "pair.layers.all.16": a point that no pass had says what its neighbours make likely. A curve without samples says
+ * nothing. */
+static void tell_curve(const doctor *d, const char *name, const lv_cost_curve *curve, const uint32_t *rows,
+                       size_t rows_count) {
+    bool measured = false;
+    for (size_t i = 0; i < LV_COST_POINTS; i++) measured = measured || curve->samples[i] > 0;
+    for (size_t i = 0; i < rows_count && measured; i++) {
+        char key[64];
+        snprintf(key, sizeof(key), "pair.%s.%" PRIu32, name, rows[i]);
+        tell(d, LEVER_FACT_MEASURED, key, "ms", "%.3f", 1e3 * lv_cost_curve_at(curve, rows[i]));
+    }
+}
+
+static void tell_acceptance(const doctor *d, const lv_calibration *calibration) {
+    for (size_t rank = 0; rank < LV_RANKS_COUNT; rank++) {
+        const lv_counter *counter = &calibration->by_rank[LV_SOURCE_DRAFT][rank];
+        char key[64];
+        snprintf(key, sizeof(key), "pair.accepted.rank_%zu", rank + 1);
+        if (counter->trials < 1) continue;
+        tell(d, LEVER_FACT_MEASURED, key, "", "%.3f", (double)(counter->hits / counter->trials));
+    }
+}
+
+/* What runs of the pair have kept: milliseconds by rows, and how often a candidate of the draft was right. */
+static void look_at_pair(const doctor *d, const char *path, const lv_layout *layout) {
+    static const uint32_t layers[] = {1, 8, 16, 32, 64}, draft[] = {1, 4, 8}, head[] = {1, 8, 16};
+    const lv_costs_share_options options = {
+        .folder = d->options->cache_dir,
+        .target_path = path,
+        .draft_path = d->options->draft_path,
+        .pass_read_bytes = layout->layer_bytes + layout->head_bytes,
+        .threads = d->engine_threads,
+    };
+    lv_costs costs;
+    lv_calibration calibration;
+    uint64_t read_bytes;
+    if (!lv_costs_file_newest(&options, &costs, &calibration, &read_bytes)) {
+        tell(d, LEVER_FACT_ADVICE, "pair.costs", "",
+             "no run of this model with this draft and %" PRIu32
+             " threads has left its costs yet: they are measured while it answers; 'lever run -m %s -d %s' once, then "
+             "ask again",
+             d->engine_threads, path, d->options->draft_path);
+        return;
+    }
+    tell_bytes(d, "pair.pass_read_bytes", read_bytes);
+    tell(d, LEVER_FACT_MEASURED, "pair.io", "ms", "%.3f", 1e3 * costs.io_seconds);
+    tell_curve(d, "layers.one", &costs.layers[LV_SPLIT_ONE], layers, 5);
+    tell_curve(d, "layers.all", &costs.layers[LV_SPLIT_ALL], layers, 5);
+    tell_curve(d, "draft.one", &costs.draft[LV_SPLIT_ONE], draft, 3);
+    tell_curve(d, "draft.all", &costs.draft[LV_SPLIT_ALL], draft, 3);
+    tell_curve(d, "head", &costs.head, head, 3);
+    tell_acceptance(d, &calibration);
+}
+
+/* ----------------------------------------------------------------------------------------------------------------- */
+
 static lever_status look_at_model(doctor *d, const char *path, lever_error *error) {
     lv_gguf *gguf = NULL;
     lv_model *model = NULL;
@@ -315,13 +374,12 @@ static lever_status look_at_model(doctor *d, const char *path, lever_error *erro
     }
     if (status == LEVER_OK) status = stream_model(d, gguf, weights, error);
     if (status == LEVER_OK) advise(d, gguf, weights);
+    if (status == LEVER_OK && d->options->draft_path) look_at_pair(d, path, weights->layout);
     lv_weights_close(&weights);
     lv_model_free(&model);
     lv_gguf_close(&gguf);
     return status;
 }
-
-/* ----------------------------------------------------------------------------------------------------------------- */
 
 void lever_doctor_options_init(lever_doctor_options *options) {
     memset(options, 0, sizeof(*options));
@@ -333,12 +391,19 @@ lever_status lever_doctor(const lever_doctor_options *options, lever_finding_fn 
     if (!options || !on_finding) return lv_fail(error, LEVER_E_ARGUMENT, "lever_doctor: no options, or no receiver");
     const char *path = options->path && options->path[0] ? options->path : ".";
     doctor d = {.options = options, .fn = on_finding, .user = user};
-    d.threads = options->threads ? options->threads : lv_cpu_fast_count("/sys");
-    if (d.threads > LV_PROBE_THREADS_MAX) d.threads = LV_PROBE_THREADS_MAX;
+    d.engine_threads = options->threads ? options->threads : lv_cpu_fast_count("/sys");
+    d.threads = d.engine_threads < LV_PROBE_THREADS_MAX ? d.engine_threads : LV_PROBE_THREADS_MAX;
+    struct stat status;
+    const bool is_folder = stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+    if (options->draft_path && is_folder) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "a draft, %s, but no model: %s is a folder; give the target with -m",
+                       options->draft_path, path);
+    }
+    if (options->draft_path && stat(options->draft_path, &status) != 0) {
+        return lv_fail(error, LEVER_E_IO, "cannot look at the draft %s: %s", options->draft_path, strerror(errno));
+    }
     look_at_processor(&d);
     LV_TRY(look_at_memory(&d, error));
     LV_TRY(look_at_disk(&d, path, error));
-    struct stat status;
-    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode)) return LEVER_OK;
-    return look_at_model(&d, path, error);
+    return is_folder ? LEVER_OK : look_at_model(&d, path, error);
 }

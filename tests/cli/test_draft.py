@@ -146,5 +146,36 @@ class Pulled(unittest.TestCase):
         self.assertFalse(used())
 
 
+class Doctor(unittest.TestCase):
+    def findings(self, cache, *words):
+        report, _ = as_json("doctor", "-m", MODEL, "--quick", *words, XDG_CACHE_HOME=cache)
+        return {finding["key"]: finding for finding in report["findings"] if finding["key"].startswith("pair.")}
+
+    def test_costs_of_a_pair(self):
+        cache = os.path.join(SCRATCH.name, "doctor")
+        self.assertEqual(self.findings(cache), {})
+        found = self.findings(cache, "-d", DRAFT)
+        self.assertEqual(list(found), ["pair.costs"])
+        self.assertEqual(found["pair.costs"]["kind"], "advice")
+        done = lever("run", "-m", MODEL, "-d", DRAFT, "--force-draft", "--strategy", "chain", "-n", "40",
+                     "hello", XDG_CACHE_HOME=cache)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = self.findings(cache, "-d", DRAFT)
+        for key in ("pair.io", "pair.head.1", "pair.head.16", "pair.accepted.rank_1"):
+            self.assertIn(key, found)
+        self.assertTrue(any(key.startswith("pair.draft.") for key in found))
+        for kind in ("layers.one", "layers.all"):
+            times = [float(found[f"pair.{kind}.{rows}"]["value"]) for rows in (1, 8, 16, 32, 64)
+                     if f"pair.{kind}.{rows}" in found]
+            self.assertEqual(times, sorted(times))
+        self.assertLessEqual(float(found["pair.accepted.rank_1"]["value"]), 1)
+        self.assertEqual(list(self.findings(cache, "-d", STRANGER)), ["pair.costs"])
+
+    def test_a_draft_that_is_not_there(self):
+        done = lever("doctor", "-m", MODEL, "--quick", "-d", "/nowhere/draft.gguf")
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertIn(b"/nowhere/draft.gguf", done.stderr)
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)
