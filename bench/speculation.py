@@ -11,7 +11,7 @@ from runner import Limits
 MIB = 1 << 20
 
 CONTEXT = 2048
-CHAIN_LENGTH = 8  # the best of a sweep over 4 to 16 with nothing pinned; --chain changes it
+CHAIN_LENGTH = 12  # the best of a sweep over 6 to 16 with nothing pinned
 PAIRS = {"q4_0": ("target-q4_0", "draft-q4_0"), "pulled": ("target", "draft")}
 PEER_BYTES = 900 * MIB
 PEER_DRAFT_TOKENS = 8

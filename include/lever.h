@@ -295,7 +295,7 @@ typedef struct {
 
     /* How tokens are found. None of this changes the text. */
     lever_strategy strategy; /* default: LEVER_STRATEGY_LEVER; plain without a draft */
-    uint32_t chain_length;   /* of LEVER_STRATEGY_CHAIN; 0: 8 */
+    uint32_t chain_length;   /* of LEVER_STRATEGY_CHAIN; 0: 12 */
     uint32_t tree_nodes;     /* LEVER_STRATEGY_LEVER: always this many nodes; 0: by gain and cost */
     lever_head_mode head;    /* which rows the head computes at once */
     lever_stop_rule stop_rule;

@@ -10,8 +10,9 @@
 #include <string.h>
 
 enum {
-    CHAIN_LENGTH_DEFAULT = 8,
+    CHAIN_LENGTH_DEFAULT = 12,
     EDGE_CHILDREN_MAX = 4,
+    EDGE_NODES_MAX = 32, /* more take one thread longer than reading takes, on the machine it was tuned on */
     MERGED_MAX = LV_DRAFTING_NODES_MAX + LV_DRAFTING_WIDTH_MAX * LV_TREE_CHILDREN_MAX,
     HEAD_ROWS_MAX = 16,
 };
@@ -184,6 +185,10 @@ static void choose_chain(const lv_drafting *d, const lv_drafting_view *view, lv_
 
 /* --- EDGE -------------------------------------------------------------------------------------------------------- */
 
+static uint32_t edge_nodes_max(const lv_drafting *d) {
+    return d->nodes_max < EDGE_NODES_MAX ? d->nodes_max : EDGE_NODES_MAX;
+}
+
 /* Whether a child is among the fewest whose probabilities reach the mark. */
 static bool edge_takes(const lv_tree *tree, uint32_t node) {
     const lv_node *one = &tree->nodes[node];
@@ -217,7 +222,7 @@ static uint32_t next_of_edge(const lv_drafting *d, const lv_drafting_view *view,
     bool members[LV_TREE_NODES_MAX];
     lv_tree *tree = view->tree;
     const uint32_t members_count = edge_members(d, tree, members);
-    if (members_count >= d->nodes_max) return 0;
+    if (members_count >= edge_nodes_max(d)) return 0;
     if (!tree->nodes[LV_TREE_ROOT].expanded) {
         nodes[0] = LV_TREE_ROOT;
         return 1;
@@ -241,7 +246,7 @@ static void choose_edge(const lv_drafting *d, const lv_drafting_view *view, lv_d
     edge_members(d, tree, members);
     uint32_t ranked_count;
     const uint32_t *ranked = lv_tree_ranked(tree, d->depth_max, &ranked_count);
-    for (uint32_t i = 0; i < ranked_count && choice->nodes_count < d->nodes_max; i++) {
+    for (uint32_t i = 0; i < ranked_count && choice->nodes_count < edge_nodes_max(d); i++) {
         if (members[ranked[i]]) choice->nodes[choice->nodes_count++] = ranked[i];
     }
 }
