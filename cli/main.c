@@ -13,18 +13,21 @@ static const cli_command commands[] = {
      "goes on where it stopped. HF_TOKEN and HF_ENDPOINT are honoured.\n",
      "  lever pull\n  lever pull smollm2\n", ON_PULL, 0, 1, command_pull},
     {"run", "[PROMPT|-]", "one answer on standard output",
-     "Without PROMPT, or with -, the prompt is read from standard input. Without -m the default pair's target is "
-     "used.\n"
+     "Without PROMPT, or with -, the prompt is read from standard input. Without -m the default pair is used, target\n"
+     "and draft. A draft makes the answer faster and never another one; --no-draft goes without.\n"
      "Nothing but the answer goes to standard output.\n",
-     "  lever run --ram 700M \"Write a quicksort in C.\"\n  lever run --json --seed 1 -n 100 - < question.txt\n",
+     "  lever run --ram 700M \"Write a quicksort in C.\"\n  lever run -m model.gguf -d draft.gguf --ram 2G \"Hello\"\n"
+     "  lever run --json --seed 1 -n 100 - < question.txt\n",
      ON_RUN, 0, 1, command_run},
     {"chat", "", "a conversation in the terminal",
      "Ctrl-C ends an answer, Ctrl-D or /exit the conversation; /help lists the commands. A line that ends in \\ goes "
      "on\n"
      "in the next; \"\"\" begins and ends a block of lines.\n",
      "  lever chat --ram 700M --system \"Answer briefly.\"\n", ON_CHAT, 0, 0, command_chat},
-    {"plan", "", "what would be in memory and the speed to expect, without loading", "",
-     "  lever plan -m model.gguf --ram 700M\n", ON_PLAN, 0, 0, command_plan},
+    {"plan", "", "what would be in memory and the speed to expect, without loading",
+     "With a draft it tells whether the draft would be kept, or why not.\n",
+     "  lever plan -m model.gguf --ram 700M\n  lever plan -m model.gguf -d draft.gguf --ram 2G\n", ON_PLAN, 0, 0,
+     command_plan},
     {"pack", "IN OUT", "rewrite a GGUF into the layout that streams fastest", "",
      "  lever pack model.gguf model.lvr\n  lever pack --type q4_0 model.gguf model-q4_0.lvr\n", ON_PACK, 2, 2,
      command_pack},

@@ -68,7 +68,7 @@ static const option_row table[] = {
     {"lanes", 0, KIND_COUNT, FIELD(lanes), ON_MODEL, 1, 64, "N",
      "threads that read (default: what doctor found best, else 2)", "2", NULL},
     {"costs", 0, KIND_TEXT, FIELD(costs), ON_ANSWER, 0, 0, "FILE",
-     "frozen costs: the same cycles in every run (default: measured while running)", "costs.json", NULL},
+     "frozen costs: the same cycles in every run (default: measured while running)", "pair.costs", NULL},
     {"strategy", 0, KIND_CHOICE, FIELD(strategy), ON_ANSWER, 0, 0, "NAME",
      "how tokens are found: lever (default; plain without a draft), ar (plain), chain or edge; the text is the same",
      "lever", strategies},
