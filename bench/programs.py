@@ -153,7 +153,7 @@ class Peer:
         """Its own speculation, a chain of draft_tokens, both models under mmap."""
         command = [self.program("llama-speculative-simple"), "-m", model.path, "-md", draft.path, "-p", prompt]
         command += ["-n", str(tokens), "-t", str(threads), "-c", str(context), "--temp", "0", "--no-repack"]
-        return [*command, "--spec-draft-n-max", str(draft_tokens), "--load-mode", "mmap"]
+        return [*command, "--spec-type", "draft-simple", "--spec-draft-n-max", str(draft_tokens), "--load-mode", "mmap"]
 
     @staticmethod
     def parse_speculation(result):
