@@ -22,6 +22,21 @@ static void put(line_writer *w, const char *format, ...) {
     if (length > 0 && (size_t)length < w->capacity - w->used) w->used += (size_t)length;
 }
 
+static bool is_kept(const lv_tree *tree, uint32_t index) {
+    const lv_node *node = &tree->nodes[index];
+    return index == LV_TREE_ROOT || node->expanded || node->row != LV_TREE_NONE;
+}
+
+static void put_node(line_writer *w, const lv_tree *tree, uint32_t index, bool first) {
+    const lv_node *node = &tree->nodes[index];
+    put(w, "%s{\"i\":%u,\"parent\":%d,\"token\":%d,\"depth\":%u,\"source\":%d,\"rank\":%u", first ? "" : ",", index,
+        node->parent == LV_TREE_NONE ? -1 : (int)node->parent, (int)node->token, node->feature.depth,
+        (int)node->feature.source, node->feature.rank);
+    put(w, ",\"estimate\":%.4f,\"a\":%.4f,\"w\":%.5f,\"expanded\":%s,\"verified\":%s}", (double)node->feature.estimate,
+        (double)node->a, (double)node->w, node->expanded ? "true" : "false",
+        node->row != LV_TREE_NONE || index == LV_TREE_ROOT ? "true" : "false");
+}
+
 void lv_trace_line(char *line, size_t capacity, const lv_cycle *cycle, const lv_cycle_result *r, uint64_t number) {
     const lv_tree *tree = &cycle->tree;
     line_writer w = {line, capacity, 0};
@@ -35,18 +50,14 @@ void lv_trace_line(char *line, size_t capacity, const lv_cycle *cycle, const lv_
         r->expanded_count, r->expanded_ahead_count, r->ahead ? "true" : "false");
     for (uint32_t i = 0; i < r->path_count; i++) put(&w, "%s%u", i ? "," : "", r->path[i]);
     put(&w, "],\"nodes\":[");
+    uint32_t kept = 0; /* that are to come and must not be left out */
+    for (uint32_t i = 0; i < tree->nodes_count; i++) kept += is_kept(tree, i);
     bool first = true;
     for (uint32_t i = 0; i < tree->nodes_count; i++) {
-        const lv_node *node = &tree->nodes[i];
-        if (w.capacity - w.used < NODE_BYTES_MAX) break;
-        put(&w,
-            "%s{\"i\":%u,\"parent\":%d,\"token\":%d,\"depth\":%u,\"source\":%d,\"rank\":%u,\"estimate\":%.4f,\"a\":%."
-            "4f,"
-            "\"w\":%.5f,\"expanded\":%s,\"verified\":%s}",
-            first ? "" : ",", i, node->parent == LV_TREE_NONE ? -1 : (int)node->parent, (int)node->token,
-            node->feature.depth, (int)node->feature.source, node->feature.rank, (double)node->feature.estimate,
-            (double)node->a, (double)node->w, node->expanded ? "true" : "false",
-            node->row != LV_TREE_NONE || i == LV_TREE_ROOT ? "true" : "false");
+        const bool keeps = is_kept(tree, i);
+        kept -= keeps;
+        if (w.capacity - w.used < NODE_BYTES_MAX * (1 + (keeps ? 0 : (size_t)kept))) continue;
+        put_node(&w, tree, i, first);
         first = false;
     }
     put(&w, "]}");
