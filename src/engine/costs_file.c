@@ -59,14 +59,18 @@ static lever_status load(lv_costs_share *share, const char *path, bool required,
         return lv_fail(error, LEVER_E_IO, "%s: cannot be read (%s); give a file of costs, or leave the option out",
                        path, strerror(errno));
     }
-    char *text = lv_alloc(share->ledger, LV_MEM_SESSION, 1, TEXT_BYTES_MAX + 1);
-    bool fine = false;
-    if (text) {
-        const size_t bytes = fread(text, 1, TEXT_BYTES_MAX, file);
-        text[bytes] = '\0';
-        fine = strlen(text) == bytes && read_text(share, text);
-        lv_free(text);
+    void *memory = NULL;
+    const lever_status status = lv_alloc_checked(&memory, share->ledger, LV_MEM_SESSION, 1, TEXT_BYTES_MAX + 1,
+                                                 "the text of a file of costs", required ? error : NULL);
+    if (status != LEVER_OK) {
+        fclose(file);
+        return required ? status : LEVER_OK;
     }
+    char *text = memory;
+    const size_t bytes = fread(text, 1, TEXT_BYTES_MAX, file);
+    text[bytes] = '\0';
+    const bool fine = strlen(text) == bytes && read_text(share, text);
+    lv_free(text);
     fclose(file);
     if (fine || !required) return LEVER_OK;
     return lv_fail(error, LEVER_E_FORMAT, "%s: is not a file of costs, or damaged; write it anew", path);
