@@ -14,11 +14,11 @@
 
 enum { LANES_DEFAULT = 2, LANES_MAX = 16, THREADS_MAX = 64 };
 
-/* Beside what the process took before: code and library data that opening and the first answer still touch. */
 /* Until doctor, or the first cycles, have measured. */
 #define MEMORY_RATE_ASSUMED 20e9
 #define IO_RATE_ASSUMED 2e9
 
+/* Beside what the process took before: code and library data that opening and the first answer still touch. */
 static const uint64_t program_growth_bytes = (uint64_t)6 << 20;
 
 /* --- Options ----------------------------------------------------------------------------------------------------- */

@@ -271,9 +271,9 @@ lever_status lv_cycle_run(lv_cycle *cycle, const lv_drafter *drafter, const lv_t
 
     const double pass_begin = target->now(target->user);
     const double pass_seconds = lv_costs_pass(&cycle->costs, view.split, choice->nodes_count + 1, view.drafted_seconds);
-    if (result->ahead) drafter->ahead_begin(drafter->user, &cycle->drafting, &view, pass_seconds);
+    if (drafter && result->ahead) drafter->ahead_begin(drafter->user, &cycle->drafting, &view, pass_seconds);
     lever_status status = target->verify(target->user, tree, choice->nodes, choice->nodes_count, view.split, error);
-    if (result->ahead) {
+    if (drafter && result->ahead) {
         const lever_status ended = drafter->ahead_end(drafter->user, status == LEVER_OK ? error : NULL);
         if (status == LEVER_OK) status = ended;
     }

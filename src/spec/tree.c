@@ -90,7 +90,8 @@ uint32_t lv_tree_child(const lv_tree *tree, uint32_t parent, int32_t token) {
 }
 
 static bool ranks_before(const lv_node *nodes, uint32_t a, uint32_t b) {
-    return nodes[a].w > nodes[b].w || (nodes[a].w == nodes[b].w && a < b);
+    if (nodes[a].w != nodes[b].w) return nodes[a].w > nodes[b].w;
+    return a < b;
 }
 
 /* Moves order[at] down the heap whose root is the node that ranks last. */

@@ -79,7 +79,7 @@ static double score_of(const world *w, double tokens, uint32_t nodes_count) {
 
 /* Over every set of nodes that has their parents. */
 static double best_score(const world *w) {
-    double best = -INFINITY;
+    double best = -(double)INFINITY;
     const uint32_t count = w->tree.nodes_count - 1;
     for (uint32_t set = 0; set < 1u << count; set++) {
         double tokens = 1;
@@ -239,7 +239,7 @@ static void test_forwards_come_to_an_end(void **state) {
                 assert_true(i == 0 || node->w <= w.tree.nodes[nodes[i - 1]].w);
                 assert_true(nodes[i] == LV_TREE_ROOT || w.tree.nodes[node->parent].expanded);
                 const float first = 0.3f + (float)draw(&random, 60) / 100;
-                for (uint8_t c = 0; c < LV_TREE_CHILDREN_MAX; c++) {
+                for (int32_t c = 0; c < LV_TREE_CHILDREN_MAX; c++) {
                     add(&w, nodes[i], c, c == 0 ? first : (1 - first) / (float)(2u << c));
                 }
             }
