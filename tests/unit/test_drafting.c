@@ -240,7 +240,7 @@ static void test_forwards_come_to_an_end(void **state) {
                 assert_true(nodes[i] == LV_TREE_ROOT || w.tree.nodes[node->parent].expanded);
                 const float first = 0.3f + (float)draw(&random, 60) / 100;
                 for (int32_t c = 0; c < LV_TREE_CHILDREN_MAX; c++) {
-                    add(&w, nodes[i], c, c == 0 ? first : (1 - first) / (float)(2u << c));
+                    add(&w, nodes[i], (uint8_t)c, c == 0 ? first : (1 - first) / (float)(2u << c));
                 }
             }
             w.view.drafted_seconds += 1e-4;
