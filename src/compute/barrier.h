@@ -10,8 +10,9 @@
 #include <stdint.h>
 
 typedef struct {
-    _Alignas(64) atomic_uint arrived;
-    _Alignas(64) atomic_uint round; /* what sleepers wait to change */
+    atomic_uint arrived;
+    char apart[60];    /* who arrives does not disturb who spins: they are in two cache lines */
+    atomic_uint round; /* what sleepers wait to change */
     atomic_uint sleepers;
 } lv_barrier;
 
