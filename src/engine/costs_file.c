@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/memory.h"
+#include "base/text_file.h"
 
 enum {
     PATH_BYTES = 4096,
@@ -101,14 +101,7 @@ static void save(lv_costs_share *share) {
     if (!text) return;
     lv_costs_write(&share->costs, text, all + 1);
     lv_calibration_write(&share->calibration, text + costs_bytes, all + 1 - costs_bytes);
-    char unfinished[PATH_BYTES + 32];
-    snprintf(unfinished, sizeof(unfinished), "%s.%ld.part", share->path, (long)getpid());
-    FILE *file = fopen(unfinished, "we");
-    if (file) {
-        const bool written = fwrite(text, 1, all, file) == all;
-        const bool closed = fclose(file) == 0;
-        if (!written || !closed || rename(unfinished, share->path) != 0) unlink(unfinished);
-    }
+    (void)lv_text_file_replace(share->path, text, all, NULL); /* not worth an error */
     lv_free(text);
 }
 

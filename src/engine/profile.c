@@ -1,13 +1,15 @@
 /* profile.c - four lines of "name value", so that a user can read them, mend them, or delete the file. */
 #include "engine/profile.h"
 
-#include <errno.h>
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <unistd.h>
+
+#include "base/text.h"
+#include "base/text_file.h"
 
 enum { PATH_BYTES = 4096, LANES_MAX = 16 };
 
@@ -45,28 +47,15 @@ bool lv_profile_load(const char *folder, const char *path, lv_profile *profile) 
     return true;
 }
 
-static lever_status fail_writing(lever_error *error, const char *name, const char *what) {
-    return lv_fail(error, LEVER_E_IO, "cannot %s %s: %s; measurements are not kept", what, name, strerror(errno));
-}
-
 lever_status lv_profile_save(const char *folder, const char *path, const lv_profile *profile, lever_error *error) {
-    char name[PATH_BYTES], unfinished[PATH_BYTES + 32];
+    char name[PATH_BYTES], text[1024];
     if (!path_of(folder, path, name)) {
         return lv_fail(error, LEVER_E_ARGUMENT, "no folder to keep measurements of the disk of %s in", path);
     }
-    snprintf(unfinished, sizeof(unfinished), "%s.%ld.part", name, (long)getpid());
-    FILE *file = fopen(unfinished, "we");
-    if (!file) return fail_writing(error, unfinished, "write");
-    const bool written = fprintf(file,
-                                 "%slanes %" PRIu32 "\nblock_bytes %" PRIu64
-                                 "\nio_bytes_per_second %.0f\nmemory_bytes_per_second %.0f\n",
-                                 heading, profile->lanes, profile->block_bytes, profile->io_bytes_per_second,
-                                 profile->memory_bytes_per_second) > 0;
-    const bool closed = fclose(file) == 0;
-    if (!written || !closed || rename(unfinished, name) != 0) {
-        const lever_status status = fail_writing(error, name, "write");
-        unlink(unfinished);
-        return status;
-    }
-    return LEVER_OK;
+    const size_t bytes = lv_text_append(
+        text, sizeof(text), 0,
+        "%slanes %" PRIu32 "\nblock_bytes %" PRIu64 "\nio_bytes_per_second %.0f\nmemory_bytes_per_second %.0f\n",
+        heading, profile->lanes, profile->block_bytes, profile->io_bytes_per_second, profile->memory_bytes_per_second);
+    assert(bytes < sizeof(text));
+    return lv_text_file_replace(name, text, bytes, error);
 }
