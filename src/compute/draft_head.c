@@ -13,6 +13,7 @@
 
 #include "base/memory.h"
 #include "compute/kernels/kernel.h"
+#include "compute/row_cache.h"
 
 #define RUN_BYTES ((uint64_t)1 << 20)
 
@@ -92,21 +93,6 @@ static lever_status read_first_rows(lv_draft_head *head, lever_error *error) {
         }
     }
     for (uint64_t token = 0; token < rows_count; token++) head->known[token / 8] |= (uint8_t)(1u << token % 8);
-    return LEVER_OK;
-}
-
-/* Reads the row of a token to the beginning of the scratch memory. */
-static lever_status read_row(lv_draft_head *head, uint64_t token, lever_error *error) {
-    const lv_tensor *output = head->output;
-    if (output->layout == LV_LAYOUT_ROWS) {
-        return lv_store_read_rows(head->store, output, token, 1, head->scratch, error);
-    }
-    const size_t row_bytes = (size_t)output->row_bytes;
-    uint8_t *tile = head->scratch + LV_TILE_ROWS * row_bytes;
-    const uint64_t first = token / LV_TILE_ROWS * LV_TILE_ROWS;
-    LV_TRY(lv_store_read_rows(head->store, output, first, LV_TILE_ROWS, tile, error));
-    lv_tile_unpack(output->type, (size_t)output->dims[0], tile, head->scratch);
-    memmove(head->scratch, head->scratch + (token - first) * row_bytes, row_bytes);
     return LEVER_OK;
 }
 
@@ -195,7 +181,7 @@ static bool find_room(lv_draft_head *head) {
 }
 
 static lever_status add_extra(lv_draft_head *head, int32_t token, lever_error *error) {
-    LV_TRY(read_row(head, (uint64_t)token, error));
+    LV_TRY(lv_row_read(head->store, head->output, (uint64_t)token, head->scratch, head->scratch, error));
     int32_t *extra = &head->extras[head->extra_next];
     if (*extra >= 0) set_bit(head->known, *extra, false);
     place_row(head, (uint64_t)head->first_rows + head->extra_next);

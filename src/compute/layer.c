@@ -113,9 +113,9 @@ typedef struct {
 
 static void run_store(int ith, int nth, void *user) {
     const store_record *record = user;
-    const size_t begin = record->rows_count * (size_t)ith / (size_t)nth;
-    const size_t end = record->rows_count * ((size_t)ith + 1) / (size_t)nth;
-    for (size_t i = begin; i < end; i++) {
+    size_t first, end;
+    share(record->rows_count, ith, nth, &first, &end);
+    for (size_t i = first; i < end; i++) {
         lv_kv_store(record->rows[i].kv, record->layer, record->rows[i].slot, record->k + i * record->width,
                     record->v + i * record->width);
     }

@@ -9,10 +9,9 @@ static float pair_of_turns(const lv_rope *rope, float turns) {
     return (float)rope->dims * logf((float)rope->context_original / (turns * 2 * pi)) / (2 * logf(rope->base));
 }
 
-/* YaRN: 1 for pairs that turn often (they keep their frequency), 0 for those that hardly turn (they are stretched). */
-static float kept_share(const lv_rope *rope, uint32_t pair) {
-    const float low = fmaxf(0, floorf(pair_of_turns(rope, rope->beta_fast)));
-    const float high = fminf((float)rope->dims - 1, ceilf(pair_of_turns(rope, rope->beta_slow)));
+/* YaRN: 1 for pairs up to `low`, which turn often and keep their frequency, 0 for those from `high` on, which hardly
+ * turn and are stretched. */
+static float kept_share(float low, float high, uint32_t pair) {
     const float y = ((float)pair - low) / fmaxf(0.001f, high - low);
     return 1 - fminf(1, fmaxf(0, y));
 }
@@ -22,12 +21,17 @@ void lv_rope_angles(const lv_rope *rope, const float *factors, uint32_t position
     const bool yarn = rope->extrapolation_factor != 0;
     const float length =
         yarn ? rope->attention_factor * (1.0f + 0.1f * logf(1.0f / rope->scale)) : rope->attention_factor;
+    float low = 0, high = 0;
+    if (yarn) {
+        low = fmaxf(0, floorf(pair_of_turns(rope, rope->beta_fast)));
+        high = fminf((float)rope->dims - 1, ceilf(pair_of_turns(rope, rope->beta_slow)));
+    }
     float theta = (float)position;
     for (uint32_t pair = 0; pair < rope->dims / 2; pair++) {
         const float unscaled = factors ? theta / factors[pair] : theta;
         float angle = rope->scale * unscaled;
         if (yarn) {
-            const float kept = kept_share(rope, pair) * rope->extrapolation_factor;
+            const float kept = kept_share(low, high, pair) * rope->extrapolation_factor;
             angle = angle * (1 - kept) + unscaled * kept;
         }
         angles[2 * pair] = cosf(angle) * length;

@@ -74,14 +74,14 @@ void lv_row_cache_close(lv_row_cache **out) {
     *out = NULL;
 }
 
-static lever_status read_row(lv_row_cache *cache, uint32_t row, uint8_t *to, lever_error *error) {
-    const lv_tensor *table = cache->table;
-    if (table->layout == LV_LAYOUT_ROWS) return lv_store_read_rows(cache->store, table, row, 1, to, error);
+lever_status lv_row_read(lv_store *store, const lv_tensor *table, uint64_t row, uint8_t *scratch, uint8_t *to,
+                         lever_error *error) {
+    if (table->layout == LV_LAYOUT_ROWS) return lv_store_read_rows(store, table, row, 1, to, error);
     const size_t row_bytes = (size_t)table->row_bytes;
-    const uint32_t first = row - row % (uint32_t)LV_TILE_ROWS;
-    uint8_t *rows = cache->scratch + LV_TILE_ROWS * row_bytes;
-    LV_TRY(lv_store_read_rows(cache->store, table, first, LV_TILE_ROWS, cache->scratch, error));
-    lv_tile_unpack(table->type, (size_t)table->dims[0], cache->scratch, rows);
+    const uint64_t first = row / LV_TILE_ROWS * LV_TILE_ROWS;
+    uint8_t *rows = scratch + LV_TILE_ROWS * row_bytes;
+    LV_TRY(lv_store_read_rows(store, table, first, LV_TILE_ROWS, scratch, error));
+    lv_tile_unpack(table->type, (size_t)table->dims[0], scratch, rows);
     memcpy(to, rows + (row - first) * row_bytes, row_bytes);
     return LEVER_OK;
 }
@@ -93,7 +93,7 @@ lever_status lv_row_cache_get(lv_row_cache *cache, uint32_t row, const uint8_t *
     *data = place;
     if (cache->row_of[entry] == row) return LEVER_OK;
     cache->row_of[entry] = NO_ROW; /* a read that fails leaves rubbish */
-    LV_TRY(read_row(cache, row, place, error));
+    LV_TRY(lv_row_read(cache->store, cache->table, row, cache->scratch, place, error));
     if (cache->keeps) cache->row_of[entry] = row;
     return LEVER_OK;
 }

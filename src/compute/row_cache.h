@@ -20,4 +20,9 @@ void lv_row_cache_close(lv_row_cache **cache);
 /* `data`: row_bytes of the row in LV_LAYOUT_ROWS, whatever the table's layout. Borrowed until the next call. */
 lever_status lv_row_cache_get(lv_row_cache *cache, uint32_t row, const uint8_t **data, lever_error *error);
 
+/* One row of any table from the file, in LV_LAYOUT_ROWS. `scratch` has room for two tiles and is used where the table
+ * lies in tiles; `to` may be its beginning. */
+lever_status lv_row_read(lv_store *store, const lv_tensor *table, uint64_t row, uint8_t *scratch, uint8_t *to,
+                         lever_error *error);
+
 #endif
