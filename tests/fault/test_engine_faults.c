@@ -63,18 +63,12 @@ static lever_status whole_life(answer *to, lever_error *error) {
     return status;
 }
 
-static void check_nothing_left(void) {
-    assert_int_equal(fault_memory_blocks(), 0);
-    assert_int_equal(fault_memory_mapped_bytes(), 0);
-    assert_int_equal(fault_file_descriptors(), 0);
-}
-
 static answer wanted_answer(void) {
     answer to = {0};
     lever_error error;
     CHECK_OK(whole_life(&to, &error));
     assert_int_equal(to.count, ANSWER);
-    check_nothing_left();
+    CHECK_NOTHING_LEFT();
     return to;
 }
 
@@ -89,7 +83,7 @@ static void test_every_allocation_fails(void **state) {
         const lever_status status = whole_life(&to, &error);
         const uint64_t calls = fault_memory_calls();
         fault_memory_set(0, 0);
-        check_nothing_left();
+        CHECK_NOTHING_LEFT();
         if (status == LEVER_OK) {
             assert_int_equal(to.count, ANSWER);
             assert_memory_equal(to.ids, wanted.ids, sizeof(to.ids));
@@ -112,7 +106,7 @@ static void check_every_read(fault_kind kind, uint64_t count, uint64_t step, boo
         const lever_status status = whole_life(&to, &error);
         const uint64_t calls = fault_read_calls();
         fault_read_set(kind, 0, 0);
-        check_nothing_left();
+        CHECK_NOTHING_LEFT();
         if (status == LEVER_OK) {
             assert_int_equal(to.count, ANSWER);
             assert_memory_equal(to.ids, wanted.ids, sizeof(to.ids));
@@ -175,7 +169,7 @@ static void test_session_goes_on(void **state) {
     assert_true(failures > 0);
     lever_session_close(&session);
     lever_engine_close(&engine);
-    check_nothing_left();
+    CHECK_NOTHING_LEFT();
 }
 
 int main(void) {

@@ -42,18 +42,12 @@ static lever_status whole_life(const pair_way *way, const char *draft, pair_answ
     return status;
 }
 
-static void check_nothing_left(void) {
-    assert_int_equal(fault_memory_blocks(), 0);
-    assert_int_equal(fault_memory_mapped_bytes(), 0);
-    assert_int_equal(fault_file_descriptors(), 0);
-}
-
 static void make_wanted(const pair_way *way, pair_answer *to) {
     lever_error error;
     CHECK_OK(whole_life(way, NULL, to, &error));
     assert_int_equal(to->count, ANSWER);
     assert_true(to->statistics.nodes_accepted > 0);
-    check_nothing_left();
+    CHECK_NOTHING_LEFT();
 }
 
 static void check_beginning(const pair_answer *got, const pair_answer *wanted) {
@@ -74,7 +68,7 @@ static void test_every_allocation_fails(void **state) {
             const lever_status status = whole_life(&ways[i], NULL, &got, &error);
             const uint64_t calls = fault_memory_calls();
             fault_memory_set(0, 0);
-            check_nothing_left();
+            CHECK_NOTHING_LEFT();
             check_beginning(&got, &wanted);
             if (status != LEVER_OK && status != LEVER_E_MEMORY) fail_msg("request %d: %s", (int)nth, error.message);
             if (status == LEVER_OK) pairs_check_same(&got, &wanted, "after a failed request");
@@ -98,7 +92,7 @@ static void test_every_read_fails(void **state) {
             const lever_status status = whole_life(&ways[i], NULL, &got, &error);
             const uint64_t calls = fault_read_calls();
             fault_read_set(FAULT_EIO, 0, 0);
-            check_nothing_left();
+            CHECK_NOTHING_LEFT();
             check_beginning(&got, &wanted);
             if (status != LEVER_OK && status != LEVER_E_IO && status != LEVER_E_FORMAT)
                 fail_msg("read %d: %s", (int)nth, error.message);
@@ -127,7 +121,7 @@ static void test_cut_draft(void **state) {
         lever_error error;
         scratch_write("cut.gguf", data, i < 23 ? bytes * i / 23 : bytes - 1, path, sizeof(path));
         CHECK_FAILS(whole_life(&ways[0], path, &got, &error), LEVER_E_FORMAT, "the draft model: ");
-        check_nothing_left();
+        CHECK_NOTHING_LEFT();
         assert_int_equal(got.count, 0);
     }
     free(data);

@@ -24,12 +24,6 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
     return __real_pthread_create(thread, attributes, run, user);
 }
 
-static void nothing_is_left(void) {
-    assert_int_equal(fault_memory_blocks(), 0);
-    assert_int_equal(fault_memory_mapped_bytes(), 0);
-    assert_int_equal(fault_file_descriptors(), 0);
-}
-
 /* --- Reads -------------------------------------------------------------------------------------------------------- */
 
 /* A pass in which a block that fails is asked for once more; returns how many failed. */
@@ -64,7 +58,7 @@ static void odd_reads_give_the_same_bytes(void **state) {
             CHECK_OK(world_pass(&w, true, &error));
             world_close(&w);
             uint64_t calls = fault_read_calls();
-            nothing_is_left();
+            CHECK_NOTHING_LEFT();
             if (calls < nth) break;
         }
     }
@@ -96,7 +90,7 @@ static void a_failing_read_is_told_and_heals(void **state) {
                 assert_non_null(strstr(error.message, "model"));
             }
             uint64_t calls = fault_read_calls();
-            nothing_is_left();
+            CHECK_NOTHING_LEFT();
             if (calls < nth) break;
         }
     }
@@ -115,7 +109,7 @@ static void a_disk_that_is_gone_is_an_error_each_time(void **state) {
             assert_true(failed >= 1);
             world_close(&w);
         }
-        nothing_is_left();
+        CHECK_NOTHING_LEFT();
     }
     fault_read_set(FAULT_EIO, 0, 0);
 }
@@ -207,7 +201,7 @@ static void every_allocation_may_fail(void **state) {
             fault_memory_set(0, 0);
             assert_int_equal(lv_ledger_used(ledger), 0);
             lv_ledger_free(ledger);
-            nothing_is_left();
+            CHECK_NOTHING_LEFT();
             if (calls < nth) break;
         }
     }
@@ -233,7 +227,7 @@ static void every_budget_is_kept(void **state) {
         }
         assert_int_equal(lv_ledger_used(ledger), 0);
         lv_ledger_free(ledger);
-        nothing_is_left();
+        CHECK_NOTHING_LEFT();
     }
     assert_true(opened > 0);
 }
@@ -252,7 +246,7 @@ static void every_thread_may_fail(void **state) {
             world_close(&w);
         }
         threads_until_failure = 0;
-        nothing_is_left();
+        CHECK_NOTHING_LEFT();
     }
 }
 

@@ -1,6 +1,5 @@
 /* test_speculation.c - speculation changes how fast tokens come, never which: on a generated pair, in every way of
  * drafting and verifying, through conversations, endings and cancellations, the answer is that of the target alone. */
-#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -644,21 +643,6 @@ static void test_frozen_costs_give_the_same_cycles(void **state) {
     assert_true(expanded_ahead > 10);
 }
 
-/* The one file of costs in a folder. */
-static void find_costs(const char *folder, char *path, size_t capacity) {
-    DIR *dir = opendir(folder);
-    assert_non_null(dir);
-    uint32_t found = 0;
-    const struct dirent *entry;
-    while ((entry = readdir(dir)) != NULL) {
-        if (entry->d_name[0] == '.') continue;
-        snprintf(path, capacity, "%s/%s", folder, entry->d_name);
-        found++;
-    }
-    closedir(dir);
-    assert_int_equal(found, 1);
-}
-
 /* Opens with a cache folder, checks whether costs were found there, and answers once. */
 static void use_costs(const char *folder, bool known) {
     lever_engine_options options;
@@ -696,12 +680,12 @@ static void test_costs_are_kept(void **state) {
     assert_int_equal(remove(inside), 0);
     scratch_path("cache", folder, sizeof(folder));
     use_costs(folder, false);
-    find_costs(folder, path, sizeof(path));
+    assert_int_equal(scratch_find(folder, path, sizeof(path)), 1);
     use_costs(folder, true);
     damage(path, 10, "nonsense");
     use_costs(folder, false);
     use_costs(folder, true);
-    find_costs(folder, path, sizeof(path));
+    assert_int_equal(scratch_find(folder, path, sizeof(path)), 1);
     /* What the user names must be there, and whole. */
     lever_engine_options options;
     lever_engine *engine = NULL;

@@ -54,4 +54,13 @@ uint64_t fault_open_calls(void);
 int64_t fault_file_descriptors(void);
 uint64_t fault_drop_calls(void);
 
+/* For programs in which requests for memory and reads of files can both be made to fail: what was taken was given back.
+ */
+#define CHECK_NOTHING_LEFT()                              \
+    do {                                                  \
+        assert_int_equal(fault_memory_blocks(), 0);       \
+        assert_int_equal(fault_memory_mapped_bytes(), 0); \
+        assert_int_equal(fault_file_descriptors(), 0);    \
+    } while (0)
+
 #endif

@@ -2,8 +2,10 @@
 #include "support/parts.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "support/check.h"
+#include "support/scratch.h"
 
 void parts_open(parts *p, const char *path, bool with_head) {
     *p = (parts){0};
@@ -62,4 +64,11 @@ void parts_run(parts *p, lv_forward *forward, const int32_t *tokens, uint32_t to
     lever_error error;
     CHECK_OK(lv_forward_begin(forward, &(lv_pass){.rows = rows, .rows_count = tokens_count}, &error));
     CHECK_OK(lv_forward_layers(forward, 0, p->model->hparams.layers_count, &error));
+}
+
+const char *parts_pack(const char *path, char *packed, size_t capacity) {
+    const char *name = strrchr(path, '/');
+    lever_error error;
+    CHECK_OK(lever_pack(path, scratch_path(name ? name + 1 : path, packed, capacity), NULL, &error));
+    return packed;
 }

@@ -19,6 +19,9 @@ typedef struct {
 void parts_open(parts *p, const char *path, bool with_head);
 void parts_close(parts *p);
 
+/* Packs a model file into the scratch folder; returns its path there, in `packed`. */
+const char *parts_pack(const char *path, char *packed, size_t capacity);
+
 /* Options for passes over the parts: one thread, 8 rows at once, the head's rows by threes. */
 lv_forward_options parts_forward_options(const parts *p);
 

@@ -1,6 +1,7 @@
 /* scratch.c - one folder a process, removed at exit. */
 #include "support/scratch.h"
 
+#include <dirent.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,4 +53,18 @@ char *scratch_write(const char *name, const void *data, size_t bytes, char *path
     FILE *file = fopen(path, "we");
     if (!file || fwrite(data, 1, bytes, file) != bytes || fclose(file) != 0) die(path);
     return path;
+}
+
+size_t scratch_find(const char *in, char *path, size_t capacity) {
+    DIR *dir = opendir(in);
+    if (!dir) die(in);
+    size_t found = 0;
+    const struct dirent *entry;
+    while ((entry = readdir(dir)) != NULL) {
+        if (entry->d_name[0] == '.') continue;
+        snprintf(path, capacity, "%s/%s", in, entry->d_name);
+        found++;
+    }
+    closedir(dir);
+    return found;
 }

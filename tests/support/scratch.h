@@ -14,4 +14,8 @@ char *scratch_path(const char *name, char *path, size_t capacity);
 /* Writes a file there and returns its path, as above. Aborts when it cannot. */
 char *scratch_write(const char *name, const void *data, size_t bytes, char *path, size_t capacity);
 
+/* The number of files in a folder whose names do not begin with a dot, and the path of one of them (unless there is
+ * none). Aborts when the folder cannot be read. */
+size_t scratch_find(const char *folder, char *path, size_t capacity);
+
 #endif

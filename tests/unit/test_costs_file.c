@@ -2,7 +2,6 @@
 /* faults: memory */
 #include "engine/costs_file.h"
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -32,21 +31,6 @@ static lv_costs prior(void) {
     lv_costs costs;
     lv_costs_init(&costs, .02, .01, .005, .3, .04);
     return costs;
-}
-
-/* The path of the only file in a folder; its number of files is returned. */
-static uint32_t find_file(const char *folder, char *path, size_t capacity) {
-    DIR *dir = opendir(folder);
-    assert_non_null(dir);
-    uint32_t found = 0;
-    const struct dirent *entry;
-    while ((entry = readdir(dir)) != NULL) {
-        if (entry->d_name[0] == '.') continue;
-        snprintf(path, capacity, "%s/%s", folder, entry->d_name);
-        found++;
-    }
-    closedir(dir);
-    return found;
 }
 
 /* Opens, says whether something was known, learns if wanted, closes. */
@@ -87,12 +71,12 @@ static void test_kept(void **state) {
         .threads = 2,
     };
     assert_false(use(&options, false)); /* nothing learned, nothing kept */
-    assert_int_equal(find_file(folder, path, sizeof(path)), 0);
+    assert_int_equal(scratch_find(folder, path, sizeof(path)), 0);
     assert_false(use(&options, true));
-    assert_int_equal(find_file(folder, path, sizeof(path)), 1);
+    assert_int_equal(scratch_find(folder, path, sizeof(path)), 1);
     assert_true(use(&options, false));
     assert_true(use(&options, true));
-    assert_int_equal(find_file(folder, path, sizeof(path)), 1);
+    assert_int_equal(scratch_find(folder, path, sizeof(path)), 1);
 }
 
 /* Another pair, budget or number of threads has costs of its own. */
@@ -119,7 +103,7 @@ static void test_apart(void **state) {
     other = options;
     other.target_path = two;
     assert_false(use(&other, true));
-    assert_int_equal(find_file(folder, path, sizeof(path)), 5);
+    assert_int_equal(scratch_find(folder, path, sizeof(path)), 5);
     other = options;
     other.pass_read_bytes += 10u << 20; /* nearly the same budget */
     assert_true(use(&other, false));
@@ -159,7 +143,7 @@ static void test_damage(void **state) {
     const lv_costs_share_options options = {
         .folder = make_folder("damage", folder, sizeof(folder)), .target_path = "/proc/self/exe", .threads = 1};
     assert_false(use(&options, true));
-    assert_int_equal(find_file(folder, path, sizeof(path)), 1);
+    assert_int_equal(scratch_find(folder, path, sizeof(path)), 1);
     char *text = calloc(1, FILE_BYTES_MAX), *bad = calloc(1, FILE_BYTES_MAX);
     assert_true(text && bad);
     const size_t bytes = read_file(path, text);
@@ -198,7 +182,7 @@ static void test_frozen(void **state) {
     lv_costs_share_options options = {
         .folder = make_folder("frozen", folder, sizeof(folder)), .target_path = "/proc/self/exe", .threads = 1};
     assert_false(use(&options, true));
-    assert_int_equal(find_file(folder, path, sizeof(path)), 1);
+    assert_int_equal(scratch_find(folder, path, sizeof(path)), 1);
     char *before = calloc(1, FILE_BYTES_MAX), *after = calloc(1, FILE_BYTES_MAX);
     assert_true(before && after);
     const size_t bytes = read_file(path, before);
@@ -261,7 +245,7 @@ static void test_no_memory(void **state) {
         assert_true(use(&options, false));
         if (calls < nth) break;
     }
-    assert_int_equal(find_file(folder, path, sizeof(path)), 1);
+    assert_int_equal(scratch_find(folder, path, sizeof(path)), 1);
 }
 
 int main(void) {

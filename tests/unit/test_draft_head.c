@@ -27,13 +27,6 @@ ssize_t __wrap_lv_os_pread(int descriptor, void *data, size_t bytes, uint64_t of
     return __real_lv_os_pread(descriptor, data, bytes, offset);
 }
 
-static const char *packed_path(const char *path, char *packed, size_t capacity) {
-    const char *name = strrchr(path, '/');
-    lever_error error;
-    CHECK_OK(lever_pack(path, scratch_path(name ? name + 1 : path, packed, capacity), NULL, &error));
-    return packed;
-}
-
 static void fill_tokens(int32_t *tokens, size_t count, uint32_t vocabulary) {
     for (size_t i = 0; i < count; i++) tokens[i] = (int32_t)((i * 7919 + 13) % vocabulary);
 }
@@ -127,7 +120,7 @@ static void test_bits(void **state) {
     for (size_t i = 0; i < paths.count; i++) {
         check_model(paths.path[i]);
         char packed[LV_TEST_PATH_BYTES + 64];
-        check_model(packed_path(paths.path[i], packed, sizeof(packed)));
+        check_model(parts_pack(paths.path[i], packed, sizeof(packed)));
     }
 }
 
@@ -190,7 +183,7 @@ static void test_extras(void **state) {
     (void)state;
     char packed[LV_TEST_PATH_BYTES + 64];
     check_extras(one_model("llama-q4_0.gguf"));
-    check_extras(packed_path(one_model("llama-q4_0.gguf"), packed, sizeof(packed)));
+    check_extras(parts_pack(one_model("llama-q4_0.gguf"), packed, sizeof(packed)));
     check_extras(one_model("llama-foreign-types.gguf"));
 }
 

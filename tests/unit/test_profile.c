@@ -1,5 +1,4 @@
 /* What was measured comes back as it was; a file that is missing, damaged or of another version is as good as none. */
-#include <dirent.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -9,20 +8,6 @@
 
 static const lv_profile measured = {
     .lanes = 3, .block_bytes = 8 << 20, .io_bytes_per_second = 2.5e9, .memory_bytes_per_second = 4e10};
-
-/* The one file in the scratch folder. */
-static void find_file(char *path, size_t capacity) {
-    DIR *folder = opendir(scratch_folder());
-    assert_non_null(folder);
-    uint32_t count = 0;
-    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-        if (entry->d_name[0] == '.') continue;
-        snprintf(path, capacity, "%s/%s", scratch_folder(), entry->d_name);
-        count++;
-    }
-    closedir(folder);
-    assert_int_equal(count, 1);
-}
 
 static void assert_none(const char *folder, const char *path) {
     static const lv_profile none;
@@ -57,7 +42,7 @@ static void a_damaged_profile_is_none(void **state) {
     char path[512], text[512];
     lever_error error;
     CHECK_OK(lv_profile_save(scratch_folder(), ".", &measured, &error));
-    find_file(path, sizeof path);
+    assert_int_equal(scratch_find(scratch_folder(), path, sizeof path), 1);
     FILE *file = fopen(path, "r");
     assert_non_null(file);
     size_t bytes = fread(text, 1, sizeof text, file);

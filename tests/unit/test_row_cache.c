@@ -30,13 +30,6 @@ static const char *one_model(const char *name) {
     return path;
 }
 
-static const char *packed_path(const char *path, char *packed, size_t capacity) {
-    const char *name = strrchr(path, '/');
-    lever_error error;
-    CHECK_OK(lever_pack(path, scratch_path(name ? name + 1 : path, packed, capacity), NULL, &error));
-    return packed;
-}
-
 static uint64_t reads_of(const parts *p) {
     lv_store_counters counters;
     lv_store_get_counters(p->store, &counters);
@@ -113,7 +106,7 @@ static void test_hits_and_collisions(void **state) {
         char plain[LV_TEST_PATH_BYTES], packed[LV_TEST_PATH_BYTES + 64];
         snprintf(plain, sizeof(plain), "%s", one_model(names[i]));
         check_hits(plain, plain);
-        check_hits(plain, packed_path(plain, packed, sizeof(packed)));
+        check_hits(plain, parts_pack(plain, packed, sizeof(packed)));
     }
 }
 
@@ -159,7 +152,7 @@ static void test_passes(void **state) {
     lv_test_list_models(LEVER_TINY_DIR, &paths);
     for (size_t i = 0; i < paths.count; i++) {
         char packed[LV_TEST_PATH_BYTES + 64];
-        packed_path(paths.path[i], packed, sizeof(packed));
+        parts_pack(paths.path[i], packed, sizeof(packed));
         float *wanted = NULL;
         for (int in_tiles = 0; in_tiles < 2; in_tiles++) {
             parts p;
