@@ -43,7 +43,7 @@ uint64_t lv_draft_model_step_bytes(const lv_draft_model *draft) {
 uint64_t lv_draft_model_bytes(const lv_draft_model *draft, uint32_t threads) {
     const lv_layout *layout = draft->weights->layout;
     const lv_forward_bytes forward = lv_forward_estimate(draft->model, LV_DRAFT_ROWS_MAX, LV_DRAFT_BATCH_ROWS,
-                                                         LV_DRAFT_WIDTH_MAX, threads, LV_DRAFT_EMBEDDING_ROWS);
+                                                         LV_DRAFTING_WIDTH_MAX, threads, LV_DRAFT_EMBEDDING_ROWS);
     uint64_t bytes = draft->metadata_bytes + lv_plan_store_bytes(layout) + lv_weights_vector_bytes(draft->model) +
                      lv_weights_transform_bytes(draft->weights) + head_bytes(draft) + forward.workspace_bytes +
                      forward.graph_bytes + forward.embedding_bytes + LV_DRAFT_ROWS_MAX * sizeof(lv_row) +
@@ -184,7 +184,7 @@ static lever_status open_forward(lv_draft_model *draft, const lv_draft_model_opt
         .shares = true,
         .rows_max = LV_DRAFT_ROWS_MAX,
         .batch_rows = LV_DRAFT_BATCH_ROWS,
-        .logits_rows = LV_DRAFT_WIDTH_MAX,
+        .logits_rows = LV_DRAFTING_WIDTH_MAX,
         .leases_max = LEASES_MAX,
         .embedding_rows = LV_DRAFT_EMBEDDING_ROWS,
         .draft_head = draft->head,

@@ -12,12 +12,12 @@
 #include "compute/draft_head.h"
 #include "compute/forward.h"
 #include "model/vocab.h"
+#include "spec/drafting.h"
 
 enum {
     LV_DRAFT_TREE_SLOTS = 320, /* of a session's draft cache, behind its context: nodes that were expanded */
     LV_DRAFT_ROWS_MAX = 256,   /* of one pass: a chunk of the prompt */
     LV_DRAFT_BATCH_ROWS = 64,
-    LV_DRAFT_WIDTH_MAX = 16,       /* nodes that one forward expands; rows of logits */
     LV_DRAFT_TOKENS_FIRST = 16384, /* rows of the head that are kept */
     LV_DRAFT_EXTRAS_MAX = 1024,
     LV_DRAFT_EMBEDDING_ROWS = 4096, /* that are kept: a read in the middle of a step would wait behind the target's */

@@ -14,10 +14,6 @@
 
 enum { LANES_DEFAULT = 2, LANES_MAX = 16, THREADS_MAX = 64 };
 
-/* Until doctor, or the first cycles, have measured. */
-#define MEMORY_RATE_ASSUMED 20e9
-#define IO_RATE_ASSUMED 2e9
-
 /* Beside what the process took before: code and library data that opening and the first answer still touch. */
 static const uint64_t program_growth_bytes = (uint64_t)6 << 20;
 
@@ -245,12 +241,12 @@ static lever_status open_forward(lever_engine *engine, lever_error *error) {
 /* What holds until something was measured: memory and disk are the limits, of which doctor may have found the rates. */
 static lever_status open_costs(lever_engine *engine, lever_error *error) {
     const lever_plan *table = &engine->plan.table;
-    const double memory = table->memory_bytes_per_second > 0 ? table->memory_bytes_per_second : MEMORY_RATE_ASSUMED;
-    const double io = table->io_bytes_per_second > 0 ? table->io_bytes_per_second : IO_RATE_ASSUMED;
+    const double memory = lv_plan_rate_or(table->memory_bytes_per_second, LV_PLAN_MEMORY_ASSUMED);
+    const double io = lv_plan_rate_or(table->io_bytes_per_second, LV_PLAN_IO_ASSUMED);
     const double draft = engine->draft ? (double)lv_draft_model_step_bytes(engine->draft) : 0;
     const uint64_t ring = table->ring_bytes < table->pass_read_bytes ? table->ring_bytes : table->pass_read_bytes;
     lv_costs prior;
-    lv_costs_init(&prior, (double)table->layer_bytes / memory, draft / memory + 1e-3,
+    lv_costs_init(&prior, (double)table->layer_bytes / memory, draft / memory + LV_PLAN_STEP_SECONDS,
                   (double)table->head_bytes / memory, (double)table->pass_read_bytes / io, (double)ring / io);
     const lv_costs_share_options options = {
         .folder = engine->options.cache_dir,

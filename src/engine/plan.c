@@ -34,13 +34,10 @@ enum {
 /* What the system's allocator and the rounding to pages add to what is booked. Measured below 4 MiB. */
 static const uint64_t slack_bytes = (uint64_t)6 << 20;
 
-/* Rates where nothing was measured, and what a pass over a tree costs beside one over a row: for choosing between a
- * draft and more of the target in memory. */
-#define ASSUMED_IO 2.0e9
-#define ASSUMED_MEMORY 20.0e9
+/* What a pass over a tree costs beside one over a row: for choosing between a draft and more of the target in memory.
+ */
 #define TREE_PASS_FACTOR 1.6
 #define TREE_HEAD_FACTOR 1.3
-#define STEP_SECONDS 1.0e-3 /* of a draft step, beside reading its weights */
 
 /* Of a session with a draft: trees, candidates and their tables. */
 static const uint64_t candidate_bytes = (uint64_t)1 << 20;
@@ -94,8 +91,8 @@ uint64_t lv_plan_session_bytes(const lv_model *model, uint32_t context_tokens) {
 }
 
 uint64_t lv_plan_draft_session_bytes(const lv_model *target, const lv_model *draft, uint32_t context_tokens) {
-    const uint64_t draft_logits = (uint64_t)LV_DRAFT_WIDTH_MAX * lv_draft_model_head_rows(draft) * sizeof(float);
-    const uint64_t target_logits = (uint64_t)LV_PLAN_LOGITS_ROWS_DRAFT * target->hparams.vocabulary * sizeof(float);
+    const uint64_t draft_logits = (uint64_t)LV_DRAFTING_WIDTH_MAX * lv_draft_model_head_rows(draft) * sizeof(float);
+    const uint64_t target_logits = (uint64_t)LV_HEAD_ROWS_MAX * target->hparams.vocabulary * sizeof(float);
     return lv_draft_model_session_bytes(draft, context_tokens) + draft_logits + target_logits + candidate_bytes;
 }
 
@@ -160,7 +157,7 @@ static void add_row(lever_plan *table, lv_category category, uint64_t bytes) {
 
 /* From here on `in` says what is planned for: a draft that stands in it is in memory. */
 static uint32_t logits_rows(const lv_plan_input *in) {
-    return in->draft.model ? LV_PLAN_LOGITS_ROWS_DRAFT : LOGITS_ROWS;
+    return in->draft.model ? LV_HEAD_ROWS_MAX : LOGITS_ROWS;
 }
 
 static uint32_t embedding_rows(const lv_plan_input *in) {
@@ -433,14 +430,11 @@ static lever_status choose(const lv_plan_input *in, lv_plan_choice *choice, leve
 
 /* --- With a draft, or without ------------------------------------------------------------------------------------ */
 
-static double rate_or(double rate, double assumed) {
-    return rate > 0 ? rate : assumed;
-}
-
 /* Reading and computing overlap. `passes` is what computing takes in units of one row's time. */
 static double layers_seconds(const lv_plan_rates *rates, uint64_t bytes, double passes) {
-    const double io = (double)rates->read_bytes / rate_or(rates->io_bytes_per_second, ASSUMED_IO);
-    const double memory = passes * (double)bytes / rate_or(rates->memory_bytes_per_second, ASSUMED_MEMORY);
+    const double io = (double)rates->read_bytes / lv_plan_rate_or(rates->io_bytes_per_second, LV_PLAN_IO_ASSUMED);
+    const double memory =
+        passes * (double)bytes / lv_plan_rate_or(rates->memory_bytes_per_second, LV_PLAN_MEMORY_ASSUMED);
     return io > memory ? io : memory;
 }
 
@@ -455,8 +449,8 @@ double lv_plan_speed_with_draft(const lv_plan_rates *rates) {
     static const struct {
         double tokens, steps;
     } cycles[] = {{2.6, 2.0}, {3.3, 2.5}, {5.0, 4.0}, {7.0, 6.0}, {8.5, 7.0}};
-    const double memory = rate_or(rates->memory_bytes_per_second, ASSUMED_MEMORY);
-    const double step = (double)rates->step_bytes / memory + STEP_SECONDS;
+    const double memory = lv_plan_rate_or(rates->memory_bytes_per_second, LV_PLAN_MEMORY_ASSUMED);
+    const double step = (double)rates->step_bytes / memory + LV_PLAN_STEP_SECONDS;
     const double pass = layers_seconds(rates, rates->layer_bytes, TREE_PASS_FACTOR) +
                         TREE_HEAD_FACTOR * (double)rates->head_bytes / memory;
     double best = 0;

@@ -62,9 +62,17 @@ uint64_t lv_plan_pins(const lv_layout *layout, bool head_pinned, uint64_t pin_by
 uint64_t lv_plan_session_bytes(const lv_model *model, uint32_t context_tokens);
 
 /* What one session takes besides when a draft is there: the draft's cache, its logits and candidates, and logits of
- * LV_PLAN_LOGITS_ROWS_DRAFT rows of the target. */
+ * LV_HEAD_ROWS_MAX rows of the target. */
 uint64_t lv_plan_draft_session_bytes(const lv_model *target, const lv_model *draft, uint32_t context_tokens);
-#define LV_PLAN_LOGITS_ROWS_DRAFT 16
+
+/* Rates where doctor has measured none, in bytes a second; and what a step of a draft takes beside reading its weights.
+ */
+#define LV_PLAN_IO_ASSUMED 2.0e9
+#define LV_PLAN_MEMORY_ASSUMED 20.0e9
+#define LV_PLAN_STEP_SECONDS 1.0e-3
+static inline double lv_plan_rate_or(double rate, double assumed) {
+    return rate > 0 ? rate : assumed;
+}
 
 /* Decoded tokens a second that are expected of a pass that reads `read_bytes` and computes `layer_bytes` and
  * `head_bytes`: plainly, and with a draft whose step reads `step_bytes` of memory. Rates that are 0 are assumed. */

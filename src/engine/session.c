@@ -29,7 +29,7 @@ static lever_status open_memory(lever_session *session, lever_error *error) {
     LV_TRY(lv_alloc_checked(&memory, engine->ledger, LV_MEM_SESSION, session->context_tokens, sizeof(int32_t),
                             "a session's tokens", error));
     session->tokens = memory;
-    session->logits_rows = engine->draft ? LV_CYCLE_HEAD_ROWS : 1;
+    session->logits_rows = engine->draft ? LV_HEAD_ROWS_MAX : 1;
     LV_TRY(lv_alloc_checked(&memory, engine->ledger, LV_MEM_LOGITS, (size_t)session->logits_rows * h->vocabulary,
                             sizeof(float), "logits", error));
     session->logits = memory;

@@ -15,7 +15,7 @@
 #include "base/thread.h"
 #include "spec/candidates.h"
 
-enum { CATCH_UP_ROWS_MAX = LV_DRAFT_ROWS_MAX - LV_DRAFT_WIDTH_MAX, PREFILL_CHUNK_ROWS = 32 };
+enum { CATCH_UP_ROWS_MAX = LV_DRAFT_ROWS_MAX - LV_DRAFTING_WIDTH_MAX, PREFILL_CHUNK_ROWS = 32 };
 
 /* A forward is started as long as this share of it is expected to fit. */
 static const double fit_share = 0.8;
@@ -32,10 +32,11 @@ struct lv_speculation {
     uint32_t children;
     bool slot_used[LV_DRAFT_TREE_SLOTS];
     lv_candidates *candidates;
-    float *logits; /* LV_DRAFT_WIDTH_MAX x rows of the head */
-    int32_t *head_tokens;
-    int32_t *history; /* context_tokens + LV_TREE_DEPTH_MAX; for penalties */
-    uint32_t paths[LV_DRAFT_WIDTH_MAX][LV_TREE_DEPTH_MAX];
+    float *logits; /* LV_DRAFTING_WIDTH_MAX x rows of the head */
+    lv_logits_tokens head_tokens;
+    int32_t *head_table; /* the tokens of all rows of the head */
+    int32_t *history;    /* context_tokens + LV_TREE_DEPTH_MAX; for penalties */
+    uint32_t paths[LV_DRAFTING_WIDTH_MAX][LV_TREE_DEPTH_MAX];
     lv_speculation_counters counters;
 
     lv_thread thread;
@@ -154,16 +155,11 @@ static const int32_t *history_of(lv_speculation *s, const lv_tree *tree, uint32_
 }
 
 static void add_children(lv_speculation *s, lv_tree *tree, uint32_t index, const float *logits) {
-    const lv_logits_tokens tokens = {
-        .logits_count = lv_forward_logits_count(s->options.draft->forward),
-        .tokens_first = 0,
-        .tokens = s->head_tokens,
-    };
     size_t history_count;
     const int32_t *history = history_of(s, tree, index, &history_count);
     lv_candidate found[LV_TREE_CHILDREN_MAX];
-    const uint32_t count = lv_candidates_pick(s->candidates, s->sampling, logits, &tokens, history, history_count,
-                                              history_count, s->children, found);
+    const uint32_t count = lv_candidates_pick(s->candidates, s->sampling, logits, &s->head_tokens, history,
+                                              history_count, history_count, s->children, found);
     lv_candidates_add(tree, index, LV_SOURCE_DRAFT, s->options.calibration, found, count);
 }
 
@@ -172,7 +168,7 @@ static lever_status forward_nodes(lv_speculation *s, lv_tree *tree, const uint32
     lv_draft_model *draft = s->options.draft;
     const size_t root = s->text_count - 1;
     size_t rows_count = 0;
-    uint32_t wanted[LV_DRAFT_WIDTH_MAX];
+    uint32_t wanted[LV_DRAFTING_WIDTH_MAX];
     for (size_t position = s->computed_count; position < root; position++) {
         draft->rows[rows_count++] = row_of_text(s, position);
     }
@@ -192,16 +188,17 @@ static lever_status forward_nodes(lv_speculation *s, lv_tree *tree, const uint32
     return LEVER_OK;
 }
 
-static lever_status expand_nodes(lv_speculation *s, lv_tree *tree, const uint32_t *nodes, uint32_t count,
-                                 lv_split split, uint32_t *expanded, double *seconds, lever_error *error) {
-    assert(count <= LV_DRAFT_WIDTH_MAX);
+static lever_status drafter_expand(void *user, lv_tree *tree, const uint32_t *nodes, uint32_t count, lv_split split,
+                                   uint32_t *expanded, double *seconds, lever_error *error) {
+    lv_speculation *s = user;
+    const size_t root = s->text_count - 1;
+    assert(count <= LV_DRAFTING_WIDTH_MAX);
     const lv_compute_threads threads = split == LV_SPLIT_ONE ? LV_COMPUTE_ONE : LV_COMPUTE_ALL;
     const double begin = now_seconds();
     *expanded = take_slots(s, tree, nodes, count);
     if (*expanded == 0) return LEVER_OK;
-    lever_status status = catch_up(s, s->text_count - 1, CATCH_UP_ROWS_MAX, CATCH_UP_ROWS_MAX, threads, NULL, error);
-    const size_t caught_up =
-        s->text_count - 1 - (s->computed_count < s->text_count ? s->computed_count : s->text_count - 1);
+    lever_status status = catch_up(s, root, CATCH_UP_ROWS_MAX, CATCH_UP_ROWS_MAX, threads, NULL, error);
+    const size_t missing = s->computed_count < root ? root - s->computed_count : 0;
     if (status == LEVER_OK) {
         pthread_mutex_lock(&s->options.draft->lock);
         status = forward_nodes(s, tree, nodes, *expanded, threads, error);
@@ -212,8 +209,8 @@ static lever_status expand_nodes(lv_speculation *s, lv_tree *tree, const uint32_
     s->counters.seconds += *seconds;
     if (status != LEVER_OK) return status;
     s->counters.nodes += *expanded;
-    /* A forward that also caught up with much text says little about its width. */
-    if (!s->options.costs->frozen && caught_up <= 2) {
+    /* A forward that also catches up with much text says little about its width. */
+    if (!s->options.costs->frozen && missing <= 2) {
         lv_cost_curve_learn(&s->options.costs->draft[split], *expanded, *seconds);
     }
     return LEVER_OK;
@@ -233,7 +230,7 @@ static lever_status draft_ahead(lv_speculation *s, lever_error *error) {
         if (!frozen) spent = now_seconds() - begin;
         if (spent + expected * fit_share > s->seconds) break;
         double seconds = 0;
-        LV_TRY(expand_nodes(s, s->view.tree, nodes, count, LV_SPLIT_ONE, &expanded, &seconds, error));
+        LV_TRY(drafter_expand(s, s->view.tree, nodes, count, LV_SPLIT_ONE, &expanded, &seconds, error));
         if (expanded == 0) break;
         for (uint32_t i = 0; i < expanded; i++) s->view.tree->nodes[nodes[i]].ahead = true;
         s->counters.hidden_seconds += seconds;
@@ -287,11 +284,6 @@ static lever_status finish_job(lv_speculation *s, lever_error *error) {
 }
 
 /* --- The drafter ------------------------------------------------------------------------------------------------- */
-
-static lever_status drafter_expand(void *user, lv_tree *tree, const uint32_t *nodes, uint32_t count, lv_split split,
-                                   uint32_t *expanded, double *seconds, lever_error *error) {
-    return expand_nodes(user, tree, nodes, count, split, expanded, seconds, error);
-}
 
 static void drafter_ahead_begin(void *user, const lv_drafting *drafting, const lv_drafting_view *view, double seconds) {
     lv_speculation *s = user;
@@ -362,11 +354,11 @@ static lever_status open_memory(lv_speculation *s, lever_error *error) {
                                .head_dim = h->head_dim};
     LV_TRY(lv_kv_open(&s->kv, o->ledger, &shape, error));
     void *memory = NULL;
-    LV_TRY(lv_alloc_checked(&memory, o->ledger, LV_MEM_LOGITS, (size_t)LV_DRAFT_WIDTH_MAX * rows, sizeof(float),
+    LV_TRY(lv_alloc_checked(&memory, o->ledger, LV_MEM_LOGITS, (size_t)LV_DRAFTING_WIDTH_MAX * rows, sizeof(float),
                             "logits of the draft", error));
     s->logits = memory;
     LV_TRY(lv_alloc_checked(&memory, o->ledger, LV_MEM_SESSION, rows, sizeof(int32_t), "the draft's tokens", error));
-    s->head_tokens = memory;
+    s->head_table = memory;
     LV_TRY(lv_alloc_checked(&memory, o->ledger, LV_MEM_SESSION, o->context_tokens + LV_TREE_DEPTH_MAX, sizeof(int32_t),
                             "the draft's history", error));
     s->history = memory;
@@ -405,7 +397,7 @@ void lv_speculation_close(lv_speculation **out) {
     }
     lv_candidates_close(&s->candidates);
     lv_free(s->history);
-    lv_free(s->head_tokens);
+    lv_free(s->head_table);
     lv_free(s->logits);
     lv_kv_close(&s->kv);
     pthread_cond_destroy(&s->changed);
@@ -418,14 +410,18 @@ void lv_speculation_truncate(lv_speculation *s, size_t tokens_count) {
     if (s && s->computed_count > tokens_count) s->computed_count = tokens_count;
 }
 
-/* The tokens of the head's rows change when tokens are added; ids that the target does not have are left out. */
+/* The tokens of the head's rows change when tokens are added; ids that the target does not have are left out. The first
+ * rows are those of their own numbers. */
 static void copy_head_tokens(lv_speculation *s) {
     const lv_draft_head *head = s->options.draft->head;
     const uint32_t rows = lv_draft_head_rows_count(head);
     for (uint32_t row = 0; row < rows; row++) {
         const int32_t token = lv_draft_head_token(head, row);
-        s->head_tokens[row] = token >= 0 && (uint32_t)token < s->options.vocabulary ? token : -1;
+        s->head_table[row] = token >= 0 && (uint32_t)token < s->options.vocabulary ? token : -1;
     }
+    uint32_t first = 0;
+    while (first < rows && s->head_table[first] == (int32_t)first) first++;
+    s->head_tokens = (lv_logits_tokens){.logits_count = rows, .tokens_first = first, .tokens = s->head_table + first};
 }
 
 lever_status lv_speculation_begin(lv_speculation *s, const int32_t *tokens, size_t tokens_count,

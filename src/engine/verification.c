@@ -120,7 +120,7 @@ static lever_status target_head(void *user, const lv_tree *tree, const uint32_t 
     lv_verification *v = user;
     lever_session *session = v->session;
     assert(count <= session->logits_rows);
-    uint32_t rows[LV_CYCLE_HEAD_ROWS];
+    uint32_t rows[LV_HEAD_ROWS_MAX];
     for (uint32_t i = 0; i < count; i++) rows[i] = nodes[i] == LV_TREE_ROOT ? 0 : tree->nodes[nodes[i]].row;
     session->logits_count = 0;
     lv_forward_set_threads(session->engine->forward, LV_COMPUTE_ALL);

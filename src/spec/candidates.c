@@ -28,11 +28,12 @@ typedef struct {
 struct lv_candidates {
     uint32_t logits_max;
     float *penalised;
+    uint32_t *counts; /* by row, how often its token is in the window; zero between calls */
     ranked_token near[NEAR_MAX];
 };
 
 size_t lv_candidates_bytes(uint32_t logits_max) {
-    return sizeof(lv_candidates) + logits_max * sizeof(float);
+    return sizeof(lv_candidates) + logits_max * (sizeof(float) + sizeof(uint32_t));
 }
 
 lever_status lv_candidates_open(lv_candidates **out, uint32_t logits_max, lv_ledger *ledger, lever_error *error) {
@@ -42,6 +43,7 @@ lever_status lv_candidates_open(lv_candidates **out, uint32_t logits_max, lv_led
     lv_candidates *candidates = memory;
     candidates->logits_max = logits_max;
     candidates->penalised = (float *)(candidates + 1);
+    candidates->counts = (uint32_t *)(candidates->penalised + logits_max);
     *out = candidates;
     return LEVER_OK;
 }
@@ -57,16 +59,14 @@ static int32_t token_of(const lv_logits_tokens *tokens, uint32_t row) {
 }
 
 static uint32_t row_of(const lv_logits_tokens *tokens, int32_t token) {
-    if (token < 0) return UINT32_MAX;
-    /* Most rows are their token's number. */
-    if ((uint32_t)token < tokens->logits_count && token_of(tokens, (uint32_t)token) == token) return (uint32_t)token;
-    for (uint32_t row = tokens->tokens_first; row < tokens->logits_count; row++) {
+    if (token >= 0 && (uint32_t)token < tokens->tokens_first) return (uint32_t)token;
+    for (uint32_t row = tokens->tokens_first; token >= 0 && row < tokens->logits_count; row++) {
         if (tokens->tokens[row - tokens->tokens_first] == token) return row;
     }
     return UINT32_MAX;
 }
 
-/* Each occurrence is taken into account once per distinct token. The window is at most what penalties look back. */
+/* Each token once, with how often it is in the window that penalties look at. */
 static const float *penalise(lv_candidates *c, const lv_sampling *sampling, const float *logits,
                              const lv_logits_tokens *tokens, const int32_t *history, size_t history_count) {
     if (!lv_sampling_penalises(sampling)) return logits;
@@ -77,15 +77,13 @@ static const float *penalise(lv_candidates *c, const lv_sampling *sampling, cons
     const int32_t *recent = history + (history_count - window);
     memcpy(c->penalised, logits, tokens->logits_count * sizeof(*logits));
     for (size_t i = 0; i < window; i++) {
-        uint32_t seen = 0;
-        bool first = true;
-        for (size_t j = 0; j < window; j++) {
-            if (recent[j] != recent[i]) continue;
-            if (j < i) first = false;
-            seen++;
-        }
-        const uint32_t row = first ? row_of(tokens, recent[i]) : UINT32_MAX;
-        if (row != UINT32_MAX) c->penalised[row] = lv_sampling_penalise(sampling, logits[row], seen);
+        const uint32_t row = row_of(tokens, recent[i]);
+        /* From the untouched logit each time: the last occurrence leaves what all of them make. */
+        if (row != UINT32_MAX) c->penalised[row] = lv_sampling_penalise(sampling, logits[row], ++c->counts[row]);
+    }
+    for (size_t i = 0; i < window; i++) {
+        const uint32_t row = row_of(tokens, recent[i]);
+        if (row != UINT32_MAX) c->counts[row] = 0;
     }
     return c->penalised;
 }

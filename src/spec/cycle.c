@@ -157,17 +157,17 @@ static uint32_t head_rows_wanted(const lv_cycle *cycle, const uint32_t *path, ui
 
 /* The rows for the next call of the head: `node` first, then what is likely to follow, or whatever is in the pass. */
 static uint32_t head_batch(const lv_cycle *cycle, const lv_drafting_choice *choice, uint32_t node,
-                           uint32_t batch[LV_CYCLE_HEAD_ROWS]) {
+                           uint32_t batch[LV_HEAD_ROWS_MAX]) {
     uint32_t count = 0;
     batch[count++] = node;
     if (cycle->head == LEVER_HEAD_DEMAND) return count;
     if (cycle->head == LEVER_HEAD_ALL) {
-        for (uint32_t i = 0; i < choice->nodes_count && count < LV_CYCLE_HEAD_ROWS; i++) {
+        for (uint32_t i = 0; i < choice->nodes_count && count < LV_HEAD_ROWS_MAX; i++) {
             if (choice->nodes[i] > node) batch[count++] = choice->nodes[i];
         }
         return count;
     }
-    for (uint32_t next = node; count < LV_CYCLE_HEAD_ROWS; batch[count++] = next) {
+    for (uint32_t next = node; count < LV_HEAD_ROWS_MAX; batch[count++] = next) {
         next = lv_tree_best_child(&cycle->tree, next, true);
         if (next == LV_TREE_NONE) break;
     }
@@ -184,7 +184,7 @@ static void learn_labels(lv_cycle *cycle, uint32_t node, int32_t token) {
 
 static lever_status walk(lv_cycle *cycle, const lv_target *target, lv_cycle_result *result, lever_error *error) {
     lv_tree *tree = &cycle->tree;
-    uint32_t batch[LV_CYCLE_HEAD_ROWS], batch_count = 0, node = LV_TREE_ROOT;
+    uint32_t batch[LV_HEAD_ROWS_MAX], batch_count = 0, node = LV_TREE_ROOT;
     for (;;) {
         uint32_t index = 0;
         while (index < batch_count && batch[index] != node) index++;

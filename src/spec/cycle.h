@@ -31,7 +31,7 @@ typedef struct {
     /* One pass over the root and the nodes, whose row is 1 + their index here. */
     lever_status (*verify)(void *user, const lv_tree *tree, const uint32_t *nodes, uint32_t count, lv_split split,
                            lever_error *error);
-    /* Computes the logits behind some nodes of the pass, at most LV_CYCLE_HEAD_ROWS. Valid until the next call. */
+    /* Computes the logits behind some nodes of the pass, at most LV_HEAD_ROWS_MAX. Valid until the next call. */
     lever_status (*head)(void *user, const lv_tree *tree, const uint32_t *nodes, uint32_t count, lever_error *error);
     /* The target's token behind a node, from the logits at `index` of the last call of head. */
     int32_t (*token)(void *user, const lv_tree *tree, uint32_t node, uint32_t index);
@@ -39,8 +39,6 @@ typedef struct {
     void (*commit)(void *user, const lv_tree *tree, const uint32_t *path, uint32_t path_count);
     double (*now)(void *user); /* seconds; the only clock of a cycle */
 } lv_target;
-
-enum { LV_CYCLE_HEAD_ROWS = 16 };
 
 typedef struct {
     lv_tree tree;

@@ -14,7 +14,6 @@ enum {
     EDGE_CHILDREN_MAX = 4,
     EDGE_NODES_MAX = 32, /* more take one thread longer than reading takes, on the machine it was tuned on */
     MERGED_MAX = LV_DRAFTING_NODES_MAX + LV_DRAFTING_WIDTH_MAX * LV_TREE_CHILDREN_MAX,
-    HEAD_ROWS_MAX = 16,
 };
 
 static const float edge_reach = 0.9f, edge_theta_first = 0.1f, edge_theta_least = 0.01f, edge_theta_most = 0.9f;
@@ -24,6 +23,10 @@ static const float w_least = 0.002f;
 
 /* A forward must promise this much more: predictions are noisy, and time spent is certain. */
 static const double gain_least = 1.002;
+
+/* A tree of a fixed size: a forward is made while it promises this much more, over at most so many nodes. */
+#define FIXED_GAIN_LEAST 1.01
+enum { FIXED_WIDTH_MAX = 4 };
 
 void lv_drafting_init(lv_drafting *drafting, lever_strategy strategy) {
     *drafting = (lv_drafting){
@@ -45,13 +48,18 @@ typedef struct {
 } best_size;
 
 static double seconds_of(const lv_drafting_view *view, double drafted, uint32_t nodes_count, double tokens) {
-    const uint32_t head_rows = tokens < HEAD_ROWS_MAX ? (uint32_t)(tokens + 0.999) : HEAD_ROWS_MAX;
+    const uint32_t head_rows = tokens < LV_HEAD_ROWS_MAX ? (uint32_t)(tokens + 0.999) : LV_HEAD_ROWS_MAX;
     const double head = lv_cost_curve_at(&view->costs->head, head_rows);
     return drafted + head + lv_costs_pass(view->costs, view->split, nodes_count + 1, drafted + head);
 }
 
+/* The long-run rule, once there is a rate: scores are then differences, not rates. */
+static bool follows_rate(const lv_drafting *d) {
+    return d->stop_rule == LEVER_STOP_LONGRUN && d->rate > 0;
+}
+
 static double score_of(const lv_drafting *d, double tokens, double seconds) {
-    if (d->stop_rule == LEVER_STOP_LONGRUN && d->rate > 0) return tokens - d->rate * seconds;
+    if (follows_rate(d)) return tokens - d->rate * seconds;
     return tokens / seconds;
 }
 
@@ -140,9 +148,10 @@ static uint32_t next_by_gain(const lv_drafting *d, const lv_drafting_view *view,
         const double drafted =
             view->drafted_seconds + lv_cost_curve_at(&view->costs->draft[view->draft_split], widths[i]);
         const best_size then = best_of(d, view, merged, merged_count, drafted);
-        const double gain = d->stop_rule == LEVER_STOP_LONGRUN && d->rate > 0 ? 0 : gain_least;
-        if (fixed ? then.tokens > now.tokens * 1.01 && best_width < 4
-                  : then.score > best_score * (best_width || gain <= 0 ? 1.0 : gain)) {
+        const double least = best_width == 0 && !follows_rate(d) ? best_score * gain_least : best_score;
+        const bool better =
+            fixed ? then.tokens > now.tokens * FIXED_GAIN_LEAST && best_width < FIXED_WIDTH_MAX : then.score > least;
+        if (better) {
             best_score = then.score;
             best_width = widths[i];
         }
@@ -259,14 +268,8 @@ static uint32_t ahead_of_edge(const lv_drafting *d, const lv_drafting_view *view
         leaf = child;
     const uint32_t end = best_path_end(tree, leaf, d->depth_max);
     if (tree->nodes[end].expanded || tree->nodes[end].feature.depth >= d->depth_max) return 0;
-    /* A leaf's ancestors may be unexpanded only when they were never drafted: then they come along. */
-    uint32_t path[LV_TREE_DEPTH_MAX], count = 0;
-    const uint32_t depth = lv_tree_path(tree, end, path);
-    if (!tree->nodes[LV_TREE_ROOT].expanded) nodes[count++] = LV_TREE_ROOT;
-    for (uint32_t i = 0; i < depth && count < d->width_max; i++) {
-        if (!tree->nodes[path[i]].expanded) nodes[count++] = path[i];
-    }
-    return count;
+    nodes[0] = end;
+    return 1;
 }
 
 /* --- For all ----------------------------------------------------------------------------------------------------- */

@@ -18,7 +18,11 @@
 #include "spec/cost.h"
 #include "spec/tree.h"
 
-enum { LV_DRAFTING_WIDTH_MAX = 16, LV_DRAFTING_NODES_MAX = 95 };
+enum {
+    LV_DRAFTING_WIDTH_MAX = 16, /* nodes of one forward of the draft */
+    LV_DRAFTING_NODES_MAX = 95, /* verified in one pass, the root aside */
+    LV_HEAD_ROWS_MAX = 16,      /* logits of the target that are computed at once */
+};
 
 typedef struct {
     lever_strategy strategy;

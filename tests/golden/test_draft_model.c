@@ -32,8 +32,9 @@ static void check_bytes(const lever_engine *engine) {
     uint64_t weights = lv_draft_head_bytes(draft->model->output, LV_DRAFT_TOKENS_FIRST, LV_DRAFT_EXTRAS_MAX);
     for (uint32_t b = 0; b < layout->blocks_count; b++) weights += lv_block_memory_bytes(&layout->blocks[b]);
     assert_int_equal(lv_ledger_used_by(engine->ledger, LV_MEM_DRAFT), weights);
-    const lv_forward_bytes forward = lv_forward_estimate(draft->model, LV_DRAFT_ROWS_MAX, LV_DRAFT_BATCH_ROWS,
-                                                         LV_DRAFT_WIDTH_MAX, engine->threads, LV_DRAFT_EMBEDDING_ROWS);
+    const lv_forward_bytes forward =
+        lv_forward_estimate(draft->model, LV_DRAFT_ROWS_MAX, LV_DRAFT_BATCH_ROWS, LV_DRAFTING_WIDTH_MAX,
+                            engine->threads, LV_DRAFT_EMBEDDING_ROWS);
     assert_true(lv_draft_model_bytes(draft, engine->threads) >= weights + lv_plan_store_bytes(layout) +
                                                                     forward.workspace_bytes + forward.graph_bytes +
                                                                     forward.embedding_bytes + draft->metadata_bytes);

@@ -27,7 +27,7 @@ typedef struct {
     lv_drafting_view view;
     lv_calibration *calibration;
 
-    uint32_t batch[LV_CYCLE_HEAD_ROWS], batch_count;
+    uint32_t batch[LV_HEAD_ROWS_MAX], batch_count;
     uint32_t passes, target_commits, drafter_commits, reroots;
     uint32_t path[LV_TREE_DEPTH_MAX], path_count; /* that the target committed */
     double now;
@@ -178,7 +178,7 @@ static lever_status mock_verify(void *user, const lv_tree *tree, const uint32_t 
 static lever_status mock_head(void *user, const lv_tree *tree, const uint32_t *nodes, uint32_t count,
                               lever_error *error) {
     world *w = user;
-    assert_true(count >= 1 && count <= LV_CYCLE_HEAD_ROWS);
+    assert_true(count >= 1 && count <= LV_HEAD_ROWS_MAX);
     for (uint32_t i = 0; i < count; i++) {
         assert_true(nodes[i] == LV_TREE_ROOT || tree->nodes[nodes[i]].row != LV_TREE_NONE);
         for (uint32_t j = 0; j < i; j++) assert_int_not_equal(nodes[i], nodes[j]);
