@@ -1,7 +1,7 @@
 #!/bin/sh
 # Checks who includes whom:
 #
-#     base <- model <- flash <- compute <- engine          spec uses base only; engine joins all
+#     base <- model <- flash <- compute <- engine          spec and phone use base only; engine joins all
 #     cli, bench, examples see lever.h; cli and bench also base/ and their own
 #
 # llama.h is for model/vocab*.c and model/chat.c alone, ggml's headers for model/ and compute/. Every header of lever
@@ -22,8 +22,9 @@ allowed_of() { # the folders of src that a folder may include
     flash) echo base model flash ;;
     compute) echo base model flash compute ;;
     spec) echo base spec ;;
+    phone) echo base phone ;;
     train) echo base spec train ;;
-    engine) echo base model flash compute spec train engine ;;
+    engine) echo base model flash compute spec phone train engine ;;
     cli | bench) echo base ;;
     examples) echo ;;
     *) echo none ;;
@@ -43,7 +44,7 @@ for file in $files; do
         ggml*.h | gguf.h)
             case $layer in model | compute) ;; *) complain "$file includes $include" ;; esac
             ;;
-        base/* | model/* | flash/* | compute/* | spec/* | train/* | engine/*)
+        base/* | model/* | flash/* | compute/* | spec/* | phone/* | train/* | engine/*)
             case $allowed in *" ${include%%/*} "*) ;; *) complain "$file includes $include" ;; esac
             ;;
         esac

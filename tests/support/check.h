@@ -32,4 +32,12 @@
             fail_msg("%s: the message '%s' lacks '%s'", #call, error.message, wanted_text); \
     } while (0)
 
+/* Two doubles differ by at most `tolerance`. */
+#define CHECK_DOUBLE(got, wanted, tolerance)                                                       \
+    do {                                                                                           \
+        const double check_got = (got), check_wanted = (wanted);                                   \
+        if (!(check_got <= check_wanted + (tolerance) && check_got >= check_wanted - (tolerance))) \
+            fail_msg("%s: %g, wanted %g", #got, check_got, check_wanted);                          \
+    } while (0)
+
 #endif

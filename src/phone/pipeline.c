@@ -1,0 +1,91 @@
+/* pipeline.c - two servers that wait for each other, layer by layer. */
+#include "phone/pipeline.h"
+
+#include <math.h>
+
+void lv_phone_pipeline_init(lv_phone_pipeline *pl, const lv_phone_profile *profile, const lv_phone_shape *shape,
+                            uint32_t pinned_count, double now) {
+    *pl = (lv_phone_pipeline){
+        .layers_count = (uint32_t)shape->layers_count,
+        .pinned_count = pinned_count,
+        .ring_count = (uint32_t)fmin(profile->ring_layers, LV_PHONE_RING_MAX),
+        .reader_end = now,
+    };
+    if (pl->pinned_count > pl->layers_count) pl->pinned_count = pl->layers_count;
+    for (uint32_t i = 0; i < pl->ring_count; i++) pl->freed[i] = now;
+}
+
+static bool is_pinned(const lv_phone_pipeline *pl, uint32_t layer) {
+    const uint64_t pinned = pl->pinned_count, layers = pl->layers_count;
+    return layer * pinned / layers != (layer + 1) * pinned / layers;
+}
+
+static bool streams(const lv_phone_pipeline *pl) {
+    return pl->pinned_count < pl->layers_count;
+}
+
+static double read_rate(const lv_phone_profile *profile, const lv_phone_shape *shape) {
+    return lv_phone_read_rate(profile, shape->layer_bytes * shape->layers_count);
+}
+
+double lv_phone_pipeline_read(const lv_phone_pipeline *pl, const lv_phone_profile *profile,
+                              const lv_phone_shape *shape) {
+    const double bytes = shape->layer_bytes * (double)(pl->layers_count - pl->pinned_count);
+    return bytes / read_rate(profile, shape);
+}
+
+static lv_phone_load load_of(const lv_phone_pipeline *pl, const lv_phone_profile *profile, const lv_phone_shape *shape,
+                             double speed, double context) {
+    return (lv_phone_load){
+        .flash_rate = streams(pl) ? read_rate(profile, shape) : 0,
+        .speed = speed,
+        .context = context,
+    };
+}
+
+double lv_phone_pipeline_compute(const lv_phone_pipeline *pl, const lv_phone_profile *profile,
+                                 const lv_phone_shape *shape, double rows, double speed, double context,
+                                 bool drafts_beside) {
+    lv_phone_load load = load_of(pl, profile, shape, speed, context);
+    if (drafts_beside) load.cpu_rate = lv_phone_cpu_rate(profile, speed);
+    return pl->layers_count * lv_phone_npu_layer(profile, shape, rows, &load);
+}
+
+/* The next read into the next slot; returns when it has arrived. */
+static double read_layer(lv_phone_pipeline *pl, double seconds) {
+    const double slot_free = pl->freed[pl->ring_next];
+    pl->reader_end = fmax(pl->reader_end, slot_free) + seconds;
+    return pl->reader_end;
+}
+
+static void give_back(lv_phone_pipeline *pl, double now) {
+    pl->freed[pl->ring_next] = now;
+    pl->ring_next = (pl->ring_next + 1) % pl->ring_count;
+}
+
+lv_phone_pass_times lv_phone_pipeline_pass(lv_phone_pipeline *pl, const lv_phone_profile *profile,
+                                           const lv_phone_shape *shape, const lv_phone_pass *pass) {
+    const lv_phone_load alone = load_of(pl, profile, shape, pass->speed, pass->context);
+    lv_phone_load beside = alone;
+    beside.cpu_rate = lv_phone_cpu_rate(profile, pass->speed);
+    const double read_seconds = shape->layer_bytes / read_rate(profile, shape);
+    const double drafting_end = pass->begin + pass->drafting_seconds;
+    lv_phone_pass_times times = {.end = pass->begin};
+    for (uint32_t layer = 0; layer < pl->layers_count; layer++) {
+        const bool pinned = is_pinned(pl, layer);
+        const double rows = pass->cut_layer > 0 && layer >= pass->cut_layer ? pass->cut_rows : pass->rows;
+        double start = times.end;
+        if (!pinned) {
+            start = fmax(start, read_layer(pl, read_seconds));
+            times.reader_seconds += read_seconds;
+            times.bytes_read += shape->layer_bytes;
+        }
+        const double seconds = lv_phone_npu_layer(profile, shape, rows, start < drafting_end ? &beside : &alone);
+        times.wait_seconds += start - times.end;
+        times.npu_seconds += seconds;
+        times.padded_rows += lv_phone_padded_rows(profile, rows) - rows;
+        times.end = start + seconds;
+        if (!pinned) give_back(pl, times.end);
+    }
+    return times;
+}
