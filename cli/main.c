@@ -37,6 +37,13 @@ static const cli_command commands[] = {
      "Measures the disk that the model lies on, and keeps the best number of lanes for later. With a draft it tells\n"
      "what runs of the two have measured: the cost of passes, and how often the draft was right.\n",
      "  lever doctor\n  lever doctor -m model.gguf -d draft.gguf --quick --json\n", ON_DOCTOR, 0, 0, command_doctor},
+    {"bench", "", "strategies x prompts x budgets, measured side by side",
+     "Every strategy answers every prompt; a table comes out, and a raw row of each answer as a line of JSON. All "
+     "must\n"
+     "write the same text. The default, 40 answers of 128 tokens, takes about 15 minutes with the default pair.\n",
+     "  lever bench\n  lever bench --strategies lever,ar --budgets 900M,50% --tasks code --lengths 64\n"
+     "  lever bench --cgroup-ram 1G --budgets 1G --out rows.jsonl; lever bench ... --resume rows.jsonl\n",
+     ON_BENCH, 0, 0, command_bench},
 };
 
 enum { COMMANDS_COUNT = sizeof commands / sizeof commands[0] };

@@ -39,9 +39,12 @@ typedef struct {
 } option_row;
 
 #define FIELD(name) offsetof(cli_options, name)
+#define BENCH(name) offsetof(cli_options, bench.name)
+#define ON_OPEN (ON_RUN | ON_CHAT | ON_PLAN | ON_BENCH)
 #define ON_MODEL (ON_RUN | ON_CHAT | ON_PLAN)
 #define ON_ANSWER (ON_RUN | ON_CHAT)
-#define ON_ALL (ON_RUN | ON_CHAT | ON_PLAN | ON_PACK | ON_PULL | ON_INSPECT | ON_DOCTOR)
+#define ON_SAMPLE (ON_RUN | ON_CHAT | ON_BENCH)
+#define ON_ALL (ON_RUN | ON_CHAT | ON_PLAN | ON_PACK | ON_PULL | ON_INSPECT | ON_DOCTOR | ON_BENCH)
 
 /* In the order of the enums of lever.h. */
 static const char *const strategies[] = {"lever", "ar", "chain", "edge", NULL};
@@ -50,24 +53,24 @@ static const char *const stop_rules[] = {"own", "longrun", NULL};
 static const char *const log_levels[] = {"debug", "info", "warning", "none", NULL};
 
 static const option_row table[] = {
-    {"model", 'm', KIND_TEXT, FIELD(model), ON_MODEL | ON_DOCTOR, 0, 0, "FILE",
+    {"model", 'm', KIND_TEXT, FIELD(model), ON_OPEN | ON_DOCTOR, 0, 0, "FILE",
      "GGUF or packed file, or the name of a pulled pair (default qwen2.5-coder)", "model.gguf", NULL},
-    {"draft", 'd', KIND_TEXT, FIELD(draft), ON_MODEL | ON_DOCTOR, 0, 0, "FILE",
+    {"draft", 'd', KIND_TEXT, FIELD(draft), ON_OPEN | ON_DOCTOR, 0, 0, "FILE",
      "draft model of the same family: GGUF or packed file (default: that of a pulled pair)", "draft.gguf", NULL},
     {"no-draft", 0, KIND_FLAG, FIELD(no_draft), ON_MODEL, 0, 0, NULL, "no draft model", NULL, NULL},
-    {"force-draft", 0, KIND_FLAG, FIELD(force_draft), ON_MODEL, 0, 0, NULL,
+    {"force-draft", 0, KIND_FLAG, FIELD(force_draft), ON_OPEN, 0, 0, NULL,
      "keep the draft where leaving it out is predicted to be faster", NULL, NULL},
     {"ram", 0, KIND_RAM, FIELD(ram_bytes), ON_MODEL, 0, 0, "SIZE",
      "memory for the whole process, or none for no limit (default: a share of what is free)", "700M", NULL},
     {"target-ram", 0, KIND_INTEGER, FIELD(target_ram_percent), ON_MODEL, 0, 100, "PCT",
      "share of the layers' bytes that stays in memory", "50", NULL},
-    {"ctx", 0, KIND_COUNT, FIELD(context_tokens), ON_MODEL, 16, 16777216, "N",
+    {"ctx", 0, KIND_COUNT, FIELD(context_tokens), ON_OPEN, 16, 16777216, "N",
      "tokens of context (default 4096, or what fits)", "4096", NULL},
-    {"threads", 0, KIND_COUNT, FIELD(threads), ON_MODEL | ON_DOCTOR, 1, 1024, "N",
+    {"threads", 0, KIND_COUNT, FIELD(threads), ON_OPEN | ON_DOCTOR, 1, 1024, "N",
      "threads that compute (default: fast cores)", "4", NULL},
-    {"lanes", 0, KIND_COUNT, FIELD(lanes), ON_MODEL, 1, 64, "N",
+    {"lanes", 0, KIND_COUNT, FIELD(lanes), ON_OPEN, 1, 64, "N",
      "threads that read (default: what doctor found best, else 2)", "2", NULL},
-    {"costs", 0, KIND_TEXT, FIELD(costs), ON_ANSWER, 0, 0, "FILE",
+    {"costs", 0, KIND_TEXT, FIELD(costs), ON_SAMPLE, 0, 0, "FILE",
      "frozen costs: the same cycles in every run (default: measured while running)", "pair.costs", NULL},
     {"strategy", 0, KIND_CHOICE, FIELD(strategy), ON_ANSWER, 0, 0, "NAME",
      "how tokens are found: lever (default; plain without a draft), ar (plain), chain or edge; the text is the same",
@@ -87,19 +90,19 @@ static const option_row table[] = {
      NULL},
     {"paper", 0, KIND_FLAG, FIELD(paper), ON_ANSWER, 0, 0, NULL,
      "the published method: --stop-rule own --no-ahead --no-lookup", NULL, NULL},
-    {"trace", 0, KIND_TEXT, FIELD(trace), ON_ANSWER, 0, 0, "FILE", "write each cycle as a line of JSON", "trace.jsonl",
+    {"trace", 0, KIND_TEXT, FIELD(trace), ON_SAMPLE, 0, 0, "FILE", "write each cycle as a line of JSON", "trace.jsonl",
      NULL},
     {"max-tokens", 'n', KIND_COUNT, FIELD(tokens_max), ON_ANSWER, 0, 16777216, "N",
      "at most N tokens of answer (default 0: until it ends)", "200", NULL},
     {"temp", 0, KIND_NUMBER, FIELD(temperature), ON_ANSWER, 0, (double)FLT_MAX, "F",
      "temperature; 0 takes the likeliest token (default 0.7)", "0.7", NULL},
-    {"top-k", 0, KIND_INTEGER, FIELD(top_k), ON_ANSWER, -1, 2147483647, "N", "the N likeliest only (default 0: off)",
+    {"top-k", 0, KIND_INTEGER, FIELD(top_k), ON_SAMPLE, -1, 2147483647, "N", "the N likeliest only (default 0: off)",
      "40", NULL},
-    {"top-p", 0, KIND_NUMBER, FIELD(top_p), ON_ANSWER, 0, 1, "F",
+    {"top-p", 0, KIND_NUMBER, FIELD(top_p), ON_SAMPLE, 0, 1, "F",
      "the likeliest that sum up to F (default 0.95; 1: off)", "0.95", NULL},
-    {"min-p", 0, KIND_NUMBER, FIELD(min_p), ON_ANSWER, 0, 1, "F",
+    {"min-p", 0, KIND_NUMBER, FIELD(min_p), ON_SAMPLE, 0, 1, "F",
      "at least F times as likely as the likeliest (default 0: off)", "0.05", NULL},
-    {"seed", 0, KIND_SEED, FIELD(seed), ON_ANSWER, 0, 0, "N", "the same seed gives the same text (default -1: drawn)",
+    {"seed", 0, KIND_SEED, FIELD(seed), ON_SAMPLE, 0, 0, "N", "the same seed gives the same text (default -1: drawn)",
      "42", NULL},
     {"repeat-penalty", 0, KIND_NUMBER, FIELD(repeat_penalty), ON_ANSWER, 0.01, 100, "F",
      "against tokens that were there (default 1: off)", "1.1", NULL},
@@ -117,7 +120,36 @@ static const option_row table[] = {
      NULL},
     {"no-pack", 0, KIND_FLAG, FIELD(no_pack), ON_PULL, 0, 0, NULL, "leave the pulled files as they are", NULL, NULL},
     {"quick", 0, KIND_FLAG, FIELD(quick), ON_DOCTOR, 0, 0, NULL, "two seconds instead of ten", NULL, NULL},
-    {"no-direct", 0, KIND_FLAG, FIELD(no_direct), ON_MODEL, 0, 0, NULL, "read through the page cache", NULL, NULL},
+    {"strategies", 0, KIND_TEXT, BENCH(strategies), ON_BENCH, 0, 0, "LIST",
+     "of lever, ar, chain, chain:N, edge; with +no-ahead, +no-lookup, +paper, +longrun, +fixed:N, +head:MODE behind "
+     "one "
+     "(default lever,chain,edge,ar)",
+     "lever,ar", NULL},
+    {"budgets", 0, KIND_TEXT, BENCH(budgets), ON_BENCH, 0, 0, "LIST",
+     "of memory for the whole process (900M), shares of the layers (50%), or none (default 7/8 of the target)",
+     "900M,1.2G", NULL},
+    {"temps", 0, KIND_TEXT, BENCH(temperatures), ON_BENCH, 0, 0, "LIST", "of temperatures (default 0)", "0,0.8", NULL},
+    {"lengths", 0, KIND_TEXT, BENCH(lengths), ON_BENCH, 0, 0, "LIST", "of answers, in tokens (default 128)", "32,128",
+     NULL},
+    {"tasks", 0, KIND_TEXT, BENCH(tasks), ON_BENCH, 0, 0, "LIST",
+     "of the prompts' tasks (default code,maths,dialogue,summary,editing)", "code,maths", NULL},
+    {"each", 0, KIND_COUNT, BENCH(each), ON_BENCH, 1, 100000, "N", "prompts of each task (default 2; of files: all)",
+     "1", NULL},
+    {"repetitions", 0, KIND_COUNT, BENCH(repetitions), ON_BENCH, 1, 1000, "N", "rounds of everything (default 1)", "3",
+     NULL},
+    {"prompts", 0, KIND_TEXT, BENCH(prompts), ON_BENCH, 0, 0, "FILES",
+     "JSON lines with prompt and perhaps id and task (default: lever's own)", "code.jsonl,maths.jsonl", NULL},
+    {"out", 0, KIND_TEXT, BENCH(out), ON_BENCH, 0, 0, "FILE", "where raw rows go (default lever-bench-TIME.jsonl)",
+     "rows.jsonl", NULL},
+    {"resume", 0, KIND_TEXT, BENCH(resume), ON_BENCH, 0, 0, "FILE",
+     "go on with a file of rows: what it has is not measured again", "rows.jsonl", NULL},
+    {"cgroup-ram", 0, KIND_TEXT, BENCH(cgroup_ram), ON_BENCH, 0, 0, "SIZE",
+     "run in a memory cgroup of this size, page cache included (wants root)", "900M", NULL},
+    {"disk-mbps", 0, KIND_COUNT, BENCH(disk_mbps), ON_BENCH, 1, 1000000, "N",
+     "slow the models' disk down to N million bytes a second (wants root)", "500", NULL},
+    {"ignore-end", 0, KIND_FLAG, FIELD(ignore_end), ON_BENCH, 0, 0, NULL, "go on where the model would end its answer",
+     NULL, NULL},
+    {"no-direct", 0, KIND_FLAG, FIELD(no_direct), ON_OPEN, 0, 0, NULL, "read through the page cache", NULL, NULL},
     {"json", 0, KIND_FLAG, FIELD(json), ON_RUN | ON_PLAN | ON_INSPECT | ON_DOCTOR, 0, 0, NULL,
      "one JSON object on standard output", NULL, NULL},
     {"quiet", 'q', KIND_FLAG, FIELD(quiet), ON_ALL, 0, 0, NULL, "no progress, no statistics, no warnings", NULL, NULL},

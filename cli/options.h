@@ -23,10 +23,21 @@ enum {
     ON_PULL = 1 << 4,
     ON_INSPECT = 1 << 5,
     ON_DOCTOR = 1 << 6,
+    ON_BENCH = 1 << 7,
 };
 
 /* In the order of their weight: a line is shown when its level is at least the one chosen. */
 enum { SHOW_DEBUG = 0, SHOW_INFO = 1, SHOW_WARNING = 2, SHOW_NOTHING = 3 };
+
+/* What `lever bench` measures; lists are words separated by commas, NULL where they were not given. */
+typedef struct {
+    const char *strategies, *budgets, *temperatures, *lengths, *tasks;
+    const char *prompts; /* files; NULL: those of lever */
+    const char *out, *resume;
+    uint32_t each, repetitions; /* prompts of a task, rounds of everything; 0: not given */
+    const char *cgroup_ram;     /* a size */
+    uint32_t disk_mbps;         /* 0: as fast as it is */
+} cli_bench_options;
 
 typedef struct {
     /* The model and what it may use. */
@@ -59,6 +70,9 @@ typedef struct {
     uint32_t tree_nodes;               /* 0: by gain and cost */
     bool no_ahead, no_lookup, paper;
     const char *trace;
+    bool ignore_end;
+
+    cli_bench_options bench;
 
     /* Files. */
     const char *type;

@@ -1,0 +1,36 @@
+/* bench_run.h - `lever bench` at work: opens engines, measures answers, writes a row of each.
+ *
+ * An engine serves all arms that want the same budget and the same draft; another one is opened when they change, so
+ * that at any time one engine has the whole budget. Opening and a short warm-up stand outside of every clock. Main
+ * thread. */
+#ifndef CLI_BENCH_RUN_H
+#define CLI_BENCH_RUN_H
+
+#include "bench_cases.h"
+#include "bench_rows.h"
+#include "limits.h"
+#include "talk.h"
+
+/* What stays the same in all rows. */
+typedef struct {
+    const cli_options *options;
+    const limits *held;
+    lever_engine_options engine; /* without budget; its draft is that of the arms that have one */
+    talk_paths paths;
+    char target_sha256[SHA256_TEXT_BYTES], draft_sha256[SHA256_TEXT_BYTES], program_sha256[SHA256_TEXT_BYTES];
+    bench_lists lists;
+    bench_prompts prompts;
+    bench_case *cases;
+    size_t cases_count;
+    bench_result *results; /* one for each case */
+    bench_rows rows;
+    FILE *trace; /* NULL: none is written */
+} bench_setup;
+
+/* What tells a measurement from every other one: program, models, settings, prompt, arm, repetition. */
+void bench_case_id(const bench_setup *setup, const bench_case *c, char id[SHA256_TEXT_BYTES]);
+
+/* Measures every case that has no result yet. Returns the exit code. */
+int bench_run(bench_setup *setup);
+
+#endif

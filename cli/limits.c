@@ -1,0 +1,315 @@
+/* limits.c - see limits.h. */
+#include "limits.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "terminal.h"
+
+/* --- Small files of the kernel --- */
+
+static bool join(char path[PATH_BYTES], const char *root, const char *folder, const char *name) {
+    const int length = snprintf(path, PATH_BYTES, "%s%s/%s", root, folder, name);
+    return length > 0 && length < PATH_BYTES;
+}
+
+static FILE *open_file(const char *root, const char *folder, const char *name, const char *mode) {
+    char path[PATH_BYTES];
+    return join(path, root, folder, name) ? fopen(path, mode) : NULL;
+}
+
+static bool exists(const char *root, const char *folder, const char *name) {
+    char path[PATH_BYTES];
+    return join(path, root, folder, name) && access(path, F_OK) == 0;
+}
+
+static bool put(const char *root, const char *folder, const char *name, const char *text) {
+    FILE *file = open_file(root, folder, name, "we");
+    if (file == NULL) return false;
+    const bool written = fputs(text, file) >= 0;
+    return fclose(file) == 0 && written;
+}
+
+static uint64_t read_number(const char *root, const char *folder, const char *name) {
+    FILE *file = open_file(root, folder, name, "re");
+    uint64_t number = 0;
+    if (file == NULL) return 0;
+    if (fscanf(file, "%" SCNu64, &number) != 1) number = 0;
+    fclose(file);
+    return number;
+}
+
+/* Is `word` one of the words of a file? */
+static bool has_word(const char *root, const char *folder, const char *name, const char *word) {
+    FILE *file = open_file(root, folder, name, "re");
+    char found[64];
+    bool has = false;
+    while (file != NULL && !has && fscanf(file, "%63s", found) == 1) has = strcmp(found, word) == 0;
+    if (file != NULL) fclose(file);
+    return has;
+}
+
+static bool has_option(char *list, const char *wanted) {
+    while (list != NULL) {
+        if (strcmp(strsep(&list, ","), wanted) == 0) return true;
+    }
+    return false;
+}
+
+/* --- Groups --- */
+
+/* The folder of the hierarchy that has a controller; its version, or 0. */
+static int find_controller(const char *root, const char *controller, char folder[PATH_BYTES]) {
+    FILE *mounts = open_file(root, "/proc/self", "mounts", "re");
+    if (mounts == NULL) return 0;
+    char line[2 * PATH_BYTES];
+    int version = 0;
+    while (version == 0 && fgets(line, sizeof line, mounts) != NULL) {
+        char *rest = line;
+        (void)strsep(&rest, " ");
+        const char *mounted = strsep(&rest, " "), *kind = strsep(&rest, " ");
+        char *list = strsep(&rest, " ");
+        if (mounted == NULL || kind == NULL || list == NULL || strlen(mounted) >= PATH_BYTES) continue;
+        if (strcmp(kind, "cgroup") == 0 && has_option(list, controller)) version = 1;
+        if (strcmp(kind, "cgroup2") == 0 && has_word(root, mounted, "cgroup.controllers", controller)) version = 2;
+        if (version != 0) snprintf(folder, PATH_BYTES, "%s", mounted);
+    }
+    fclose(mounts);
+    return version;
+}
+
+static void refuse(limits *held, const char *what, const char *why) {
+    const size_t used = strlen(held->refused);
+    snprintf(held->refused + used, sizeof held->refused - used, "%s%s: %s", used > 0 ? "; " : "", what, why);
+}
+
+/* Makes a group below a hierarchy; NULL: what went wrong was told. */
+static const char *make_group(limits *held, const char *what, const char *controller, int *version) {
+    char top[PATH_BYTES], path[PATH_BYTES];
+    *version = find_controller(held->root, controller, top);
+    if (*version == 0) {
+        refuse(held, what, "this system has no control groups for it");
+        return NULL;
+    }
+    if (*version == 2 && !has_word(held->root, top, "cgroup.subtree_control", controller)) {
+        char enable[32];
+        snprintf(enable, sizeof enable, "+%s", controller);
+        (void)put(held->root, top, "cgroup.subtree_control", enable); /* when refused, the limit's file is missing */
+    }
+    char name[64];
+    snprintf(name, sizeof name, "lever-%d-%d", (int)getpid(), held->groups_count);
+    char *folder = held->groups[held->groups_count].folder;
+    if (!join(folder, "", top, name) || !join(path, held->root, top, name) || mkdir(path, 0755) != 0) {
+        refuse(held, what, "a control group cannot be made (limits want root)");
+        return NULL;
+    }
+    held->groups[held->groups_count].version = *version;
+    held->groups[held->groups_count].memory = strcmp(controller, "memory") == 0;
+    held->groups_count++;
+    return folder;
+}
+
+static void limit_memory(limits *held, uint64_t bytes) {
+    int version;
+    char text[32];
+    const char *folder = make_group(held, "memory", "memory", &version);
+    if (folder == NULL) return;
+    snprintf(text, sizeof text, "%" PRIu64, bytes);
+    if (!put(held->root, folder, version == 1 ? "memory.limit_in_bytes" : "memory.max", text)) {
+        refuse(held, "memory", "the control group does not take the limit");
+        return;
+    }
+    /* Swap counts too; where it is not accounted there is no such file. */
+    if (version == 1 && exists(held->root, folder, "memory.memsw.limit_in_bytes")) {
+        (void)put(held->root, folder, "memory.memsw.limit_in_bytes", text);
+    }
+    if (version == 2 && exists(held->root, folder, "memory.swap.max")) {
+        (void)put(held->root, folder, "memory.swap.max", "0");
+    }
+    held->memory_bytes = bytes;
+}
+
+/* "8:0" of the whole disk under a file: limits are set on disks, not on their partitions. */
+static bool find_disk(const char *root, const char *path, char disk[32]) {
+    struct stat status;
+    if (stat(path, &status) != 0 || major(status.st_dev) == 0) return false;
+    char node[64];
+    snprintf(node, sizeof node, "/sys/dev/block/%u:%u", major(status.st_dev), minor(status.st_dev));
+    snprintf(disk, 32, "%u:%u", major(status.st_dev), minor(status.st_dev));
+    if (!exists(root, node, "partition")) return exists(root, node, "");
+    FILE *file = open_file(root, node, "../dev", "re");
+    const bool found = file != NULL && fscanf(file, "%31s", disk) == 1;
+    if (file != NULL) fclose(file);
+    return found;
+}
+
+static void limit_disk(limits *held, uint64_t bytes_per_second, const char *disk_of) {
+    char disk[32], text[96], folder[PATH_BYTES];
+    int version;
+    if (!find_disk(held->root, disk_of, disk)) {
+        refuse(held, "disk", "the model is not on a disk that can be slowed down");
+        return;
+    }
+    const bool old = find_controller(held->root, "blkio", folder) == 1;
+    const char *group = make_group(held, "disk", old ? "blkio" : "io", &version);
+    if (group == NULL) return;
+    snprintf(text, sizeof text, "%s %s%" PRIu64, disk, old ? "" : "rbps=", bytes_per_second);
+    if (!put(held->root, group, old ? "blkio.throttle.read_bps_device" : "io.max", text)) {
+        refuse(held, "disk", "the control group does not take the limit");
+        return;
+    }
+    held->read_bytes_per_second = bytes_per_second;
+}
+
+void limits_open(limits *held, const limits_wish *wish, const char *root) {
+    *held = (limits){.root = root};
+    if (wish->memory_bytes > 0) limit_memory(held, wish->memory_bytes);
+    if (wish->read_bytes_per_second > 0) limit_disk(held, wish->read_bytes_per_second, wish->disk_of);
+}
+
+bool limits_enter(limits *held) {
+    char process[32];
+    snprintf(process, sizeof process, "%d", (int)getpid());
+    for (int i = 0; i < held->groups_count; i++) {
+        if (put(held->root, held->groups[i].folder, "cgroup.procs", process)) continue;
+        refuse(held, "limits", "the control group does not take the process");
+        held->memory_bytes = held->read_bytes_per_second = 0;
+        return false;
+    }
+    return true;
+}
+
+static int memory_group(const limits *held) {
+    for (int i = 0; i < held->groups_count; i++) {
+        if (held->groups[i].memory) return i;
+    }
+    return -1;
+}
+
+uint64_t limits_memory_peak(const limits *held) {
+    const int i = memory_group(held);
+    if (i < 0) return 0;
+    const char *name = held->groups[i].version == 1 ? "memory.max_usage_in_bytes" : "memory.peak";
+    return read_number(held->root, held->groups[i].folder, name);
+}
+
+uint64_t limits_memory_kills(const limits *held) {
+    const int i = memory_group(held);
+    if (i < 0) return 0;
+    const char *name = held->groups[i].version == 1 ? "memory.oom_control" : "memory.events";
+    FILE *file = open_file(held->root, held->groups[i].folder, name, "re");
+    if (file == NULL) return 0;
+    char word[64];
+    uint64_t number, kills = 0;
+    while (fscanf(file, "%63s %" SCNu64, word, &number) == 2) {
+        if (strcmp(word, "oom_kill") == 0) kills = number;
+    }
+    fclose(file);
+    return kills;
+}
+
+void limits_close(limits *held) {
+    for (int i = 0; i < held->groups_count; i++) {
+        char path[PATH_BYTES];
+        if (!join(path, held->root, held->groups[i].folder, "")) continue;
+        /* A process that was killed leaves its group a moment later. */
+        for (int tries = 0; rmdir(path) != 0 && errno == EBUSY && tries < 50; tries++) {
+            if (held->groups[i].version == 1) (void)put(held->root, held->groups[i].folder, "memory.force_empty", "0");
+            nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+        }
+    }
+    held->groups_count = 0;
+}
+
+/* --- The child --- */
+
+/* A signal handler has no other way to know it. */
+static volatile sig_atomic_t child_process;
+
+static void pass_on(int number) {
+    if (child_process > 0) kill((pid_t)child_process, number);
+}
+
+static int wait_for(pid_t child, const limits *held, char killed[256]) {
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+    child_process = 0;
+    if (WIFEXITED(status)) return WEXITSTATUS(status);
+    const bool memory = limits_memory_kills(held) > 0;
+    char size[32];
+    snprintf(killed, 256, memory ? "killed by the kernel: the limit of %s was passed" : "killed by signal %s",
+             memory ? lv_format_size(held->memory_bytes, size, sizeof size) : strsignal(WTERMSIG(status)));
+    return memory ? EXIT_BUDGET : EXIT_OTHER;
+}
+
+int limits_run(const limits_wish *wish, int (*work)(void *user, const limits *held), void *user, char killed[256]) {
+    killed[0] = '\0';
+    limits held;
+    limits_open(&held, wish, "");
+    if (held.groups_count == 0) return work(user, &held);
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        (void)limits_enter(&held);
+        const int code = work(user, &held);
+        fflush(NULL);
+        _exit(code);
+    }
+    int code = EXIT_OTHER;
+    if (child > 0) {
+        child_process = (sig_atomic_t)child;
+        struct sigaction action = {.sa_handler = SIG_IGN}; /* Ctrl-C reaches the child by itself */
+        sigaction(SIGINT, &action, NULL);
+        action.sa_handler = pass_on;
+        sigaction(SIGTERM, &action, NULL);
+        code = wait_for(child, &held, killed);
+    } else {
+        snprintf(killed, 256, "no process could be started: %s", strerror(errno));
+    }
+    limits_close(&held);
+    return code;
+}
+
+/* --- The page cache --- */
+
+void limits_drop_cache(const char *path) {
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return;
+    (void)fdatasync(file); /* pages that are not yet written would stay */
+    (void)posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+    close(file);
+}
+
+uint64_t limits_cached_bytes(const char *path) {
+    struct stat status;
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0 || fstat(file, &status) != 0 || status.st_size <= 0) {
+        if (file >= 0) close(file);
+        return 0;
+    }
+    const size_t bytes = (size_t)status.st_size, page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t pages = (bytes + page - 1) / page;
+    void *mapped = mmap(NULL, bytes, PROT_READ, MAP_SHARED, file, 0);
+    close(file);
+    if (mapped == MAP_FAILED) return 0;
+    unsigned char *states = calloc(pages, 1);
+    uint64_t cached = 0;
+    if (states != NULL && mincore(mapped, bytes, states) == 0) {
+        for (size_t i = 0; i < pages; i++) cached += (states[i] & 1) * page;
+    }
+    free(states);
+    munmap(mapped, bytes);
+    return cached;
+}
