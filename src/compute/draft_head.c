@@ -2,7 +2,8 @@
  *
  * The rows that are always there are read in long runs, straight to where they stay, and turned into tiles in place. An
  * extra row goes into a tile that others share: the tile is unpacked, one row replaced, and packed again. That takes
- * some ten microseconds, a fraction of the read that brings the row, and saves a second copy of all extras.
+ * some ten microseconds, a fraction of the read that brings the row, and saves a second copy of all extras. Rows that
+ * change their type are read in runs to a buffer that is given back when the head is open, and rewritten tile by tile.
  *
  * Two bitmaps over the vocabulary answer in one step what a prompt of thousands of tokens asks: has this token a row,
  * and is it wanted by the call that runs, so that it must not leave for another one. */
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "compute/convert.h"
 #include "compute/kernels/kernel.h"
 #include "compute/row_cache.h"
 
@@ -22,10 +24,13 @@ struct lv_draft_head {
     lv_store *store;
     lv_tensor tensor; /* how the rows lie here; its offset means nothing */
     lv_area area;     /* the rows */
-    uint8_t *scratch; /* two tiles */
+    uint8_t *scratch; /* two tiles of the file's type */
+    uint8_t *tiles;   /* two tiles as they are kept */
+    float *floats;    /* a tile's rows; NULL: the type is the file's */
     uint32_t first_rows, extras_count;
-    uint32_t extra_next;     /* the extra that is the first to leave */
-    int32_t *extras;         /* the token of each extra row; -1: unused */
+    uint32_t extra_next; /* the extra that is the first to leave */
+    int32_t *extras;     /* the token of each extra row; -1: unused */
+    uint64_t version;
     uint8_t *known, *wanted; /* a bit for each token: it has a row; it is asked for by the call that runs */
 };
 
@@ -34,35 +39,57 @@ struct lv_draft_head {
 
 typedef struct {
     uint32_t first_rows, extras_count;
-    size_t rows_bytes, scratch_bytes, extras_bytes, bitmap_bytes;
+    int32_t type; /* of the rows as they are kept */
+    size_t row_bytes;
+    size_t rows_bytes, scratch_bytes, tiles_bytes, floats_bytes, extras_bytes, bitmap_bytes;
 } sizes;
 
 static uint64_t whole_tiles(uint64_t rows) {
     return (rows + LV_TILE_ROWS - 1) / LV_TILE_ROWS * LV_TILE_ROWS;
 }
 
-static sizes sizes_of(const lv_tensor *output, uint32_t tokens_first, uint32_t extras_max) {
+static void choose_type(const lv_tensor *output, const lv_draft_head_shape *shape, bool whole, sizes *s) {
+    s->type = output->type;
+    s->row_bytes = (size_t)output->row_bytes;
+    int32_t small_type;
+    if (!shape->small || whole || !lv_convert_type("q4_0", &small_type) || !lv_convert_reads(output->type)) return;
+    const uint64_t bytes = lv_convert_row_bytes(small_type, output->dims[0]);
+    if (bytes == 0 || bytes >= output->row_bytes || !lv_kernel_supports(small_type, output->dims[0])) return;
+    s->type = small_type;
+    s->row_bytes = (size_t)bytes;
+    s->floats_bytes = LV_TILE_ROWS * (size_t)output->dims[0] * sizeof(float);
+}
+
+static sizes sizes_of(const lv_tensor *output, const lv_draft_head_shape *shape) {
     const uint64_t all = whole_tiles(output->rows_count);
-    const uint64_t first = whole_tiles(tokens_first), left = first < output->rows_count ? all - first : 0;
-    const uint64_t extras = whole_tiles(extras_max);
+    const uint64_t first = whole_tiles(shape->tokens_first), left = first < output->rows_count ? all - first : 0;
+    const uint64_t extras = whole_tiles(shape->extras_max);
     sizes s = {
         .first_rows = (uint32_t)(left > 0 ? first : all),
         .extras_count = (uint32_t)(extras < left ? extras : left),
         .scratch_bytes = 2 * LV_TILE_ROWS * (size_t)output->row_bytes,
         .bitmap_bytes = (size_t)(output->rows_count + 7) / 8,
     };
-    s.rows_bytes = ((size_t)s.first_rows + s.extras_count) * (size_t)output->row_bytes;
+    choose_type(output, shape, s.first_rows + s.extras_count >= output->rows_count, &s);
+    s.tiles_bytes = 2 * LV_TILE_ROWS * s.row_bytes;
+    s.rows_bytes = ((size_t)s.first_rows + s.extras_count) * s.row_bytes;
     s.extras_bytes = s.extras_count * sizeof(int32_t);
     return s;
 }
 
 static size_t table_bytes(const sizes *s) {
-    return s->extras_bytes + s->scratch_bytes + 2 * s->bitmap_bytes;
+    return s->floats_bytes + s->extras_bytes + s->scratch_bytes + s->tiles_bytes + 2 * s->bitmap_bytes;
 }
 
-uint64_t lv_draft_head_bytes(const lv_tensor *output, uint32_t tokens_first, uint32_t extras_max) {
-    const sizes s = sizes_of(output, tokens_first, extras_max);
-    return lv_area_booked_bytes(s.rows_bytes) + table_bytes(&s) + sizeof(lv_draft_head);
+/* Of the buffer through which rows of another type come, while opening. */
+static size_t run_bytes(const lv_tensor *output, const sizes *s) {
+    const uint64_t rows = whole_tiles(RUN_BYTES / output->row_bytes);
+    return s->floats_bytes ? (size_t)((rows < s->first_rows ? rows : s->first_rows) * output->row_bytes) : 0;
+}
+
+uint64_t lv_draft_head_bytes(const lv_tensor *output, const lv_draft_head_shape *shape) {
+    const sizes s = sizes_of(output, shape);
+    return lv_area_booked_bytes(s.rows_bytes) + table_bytes(&s) + run_bytes(output, &s) + sizeof(lv_draft_head);
 }
 
 /* --- Rows ----------------------------------------------------------------------------------------------------------
@@ -73,24 +100,57 @@ static bool lies_in_tiles(const lv_draft_head *head) {
 }
 
 static uint8_t *tile_at(const lv_draft_head *head, uint64_t row) {
-    return head->area.data + row / LV_TILE_ROWS * LV_TILE_ROWS * head->output->row_bytes;
+    return head->area.data + row / LV_TILE_ROWS * LV_TILE_ROWS * head->tensor.row_bytes;
+}
+
+static void keep_tile(const lv_draft_head *head, const uint8_t *rows, uint8_t *to) {
+    if (lies_in_tiles(head)) {
+        lv_tile_pack(head->tensor.type, (size_t)head->tensor.dims[0], rows, to);
+    } else {
+        memcpy(to, rows, LV_TILE_ROWS * (size_t)head->tensor.row_bytes);
+    }
+}
+
+/* A tile's worth of rows as they came from the file, `rows_count` of them, to where they stay. */
+static void convert_tile(lv_draft_head *head, const uint8_t *from, uint64_t rows_count, uint8_t *to) {
+    const lv_tensor *output = head->output;
+    const size_t elements = (size_t)output->dims[0];
+    if (output->layout == LV_LAYOUT_TILES) {
+        lv_tile_unpack(output->type, elements, from, head->scratch);
+        from = head->scratch;
+    }
+    memset(head->tiles, 0, LV_TILE_ROWS * (size_t)head->tensor.row_bytes);
+    lv_convert_rows(output->type, from, head->tensor.type, head->tiles, elements, rows_count, head->floats);
+    keep_tile(head, head->tiles, to);
+}
+
+/* Rows [row, row + count) of the file to `data`, and from there to their tiles. Rows of the file's own type may lie
+ * where they stay already. */
+static lever_status read_run(lv_draft_head *head, uint64_t row, uint64_t count, uint8_t *data, lever_error *error) {
+    const lv_tensor *output = head->output;
+    const size_t file_tile_bytes = LV_TILE_ROWS * (size_t)output->row_bytes;
+    LV_TRY(lv_store_read_rows(head->store, output, row, count, data, error));
+    if (!head->floats && (!lies_in_tiles(head) || output->layout == LV_LAYOUT_TILES)) return LEVER_OK;
+    for (uint64_t done = 0; done < count; done += LV_TILE_ROWS, data += file_tile_bytes) {
+        if (head->floats) {
+            const uint64_t rows = count - done < LV_TILE_ROWS ? count - done : LV_TILE_ROWS;
+            convert_tile(head, data, rows, tile_at(head, row + done));
+        } else {
+            memcpy(head->scratch, data, file_tile_bytes);
+            keep_tile(head, head->scratch, data);
+        }
+    }
+    return LEVER_OK;
 }
 
 /* Of a vocabulary that is no multiple of 16 the last tile is filled up with rows of zeros. */
-static lever_status read_first_rows(lv_draft_head *head, lever_error *error) {
+static lever_status read_first_rows(lv_draft_head *head, uint8_t *buffer, lever_error *error) {
     const lv_tensor *output = head->output;
     const uint64_t rows_count = head->first_rows < output->rows_count ? head->first_rows : output->rows_count;
-    const uint64_t run = whole_tiles(RUN_BYTES / output->row_bytes + 1);
-    const size_t tile_bytes = LV_TILE_ROWS * (size_t)output->row_bytes;
+    const uint64_t run = whole_tiles(RUN_BYTES / output->row_bytes);
     for (uint64_t row = 0; row < rows_count; row += run) {
         const uint64_t count = rows_count - row < run ? rows_count - row : run;
-        uint8_t *data = tile_at(head, row);
-        LV_TRY(lv_store_read_rows(head->store, output, row, count, data, error));
-        if (!lies_in_tiles(head) || output->layout == LV_LAYOUT_TILES) continue;
-        for (uint64_t packed = 0; packed < count; packed += LV_TILE_ROWS, data += tile_bytes) {
-            memcpy(head->scratch, data, tile_bytes);
-            lv_tile_pack(output->type, (size_t)output->dims[0], head->scratch, data);
-        }
+        LV_TRY(read_run(head, row, count, buffer ? buffer : tile_at(head, row), error));
     }
     for (uint64_t token = 0; token < rows_count; token++) head->known[token / 8] |= (uint8_t)(1u << token % 8);
     return LEVER_OK;
@@ -98,25 +158,42 @@ static lever_status read_first_rows(lv_draft_head *head, lever_error *error) {
 
 /* Puts the row that stands at the beginning of the scratch memory where `row` is. */
 static void place_row(lv_draft_head *head, uint64_t row) {
-    const lv_tensor *output = head->output;
-    const size_t row_bytes = (size_t)output->row_bytes, elements = (size_t)output->dims[0];
+    const size_t row_bytes = (size_t)head->tensor.row_bytes, elements = (size_t)head->tensor.dims[0];
+    const uint8_t *data = head->scratch;
+    if (head->floats) {
+        lv_convert_rows(head->output->type, head->scratch, head->tensor.type, head->tiles, elements, 1, head->floats);
+        data = head->tiles;
+    }
     if (!lies_in_tiles(head)) {
-        memcpy(head->area.data + row * row_bytes, head->scratch, row_bytes);
+        memcpy(head->area.data + row * row_bytes, data, row_bytes);
         return;
     }
-    uint8_t *rows = head->scratch + LV_TILE_ROWS * row_bytes, *tile = tile_at(head, row);
-    lv_tile_unpack(output->type, elements, tile, rows);
-    memcpy(rows + row % LV_TILE_ROWS * row_bytes, head->scratch, row_bytes);
-    lv_tile_pack(output->type, elements, rows, tile);
+    uint8_t *rows = head->tiles + LV_TILE_ROWS * row_bytes, *tile = tile_at(head, row);
+    lv_tile_unpack(head->tensor.type, elements, tile, rows);
+    memcpy(rows + row % LV_TILE_ROWS * row_bytes, data, row_bytes);
+    lv_tile_pack(head->tensor.type, elements, rows, tile);
 }
 
 /* --- Opening and closing -------------------------------------------------------------------------------------------
  */
 
-lever_status lv_draft_head_open(lv_draft_head **out, const lv_tensor *output, lv_store *store, uint32_t tokens_first,
-                                uint32_t extras_max, lv_ledger *ledger, lever_error *error) {
+static lever_status fill(lv_draft_head *head, size_t buffer_bytes, lv_ledger *ledger, lever_error *error) {
+    const lv_area_options area = {.huge_pages = true, .touch = true};
+    LV_TRY(
+        lv_area_open(&head->area, ledger, LV_MEM_DRAFT, (size_t)head->tensor.bytes, &area, "the draft's head", error));
+    void *buffer = NULL;
+    if (buffer_bytes > 0) {
+        LV_TRY(lv_alloc_checked(&buffer, ledger, LV_MEM_DRAFT, 1, buffer_bytes, "rows of the draft's head", error));
+    }
+    const lever_status status = read_first_rows(head, buffer, error);
+    lv_free(buffer);
+    return status;
+}
+
+lever_status lv_draft_head_open(lv_draft_head **out, const lv_tensor *output, lv_store *store,
+                                const lv_draft_head_shape *shape, lv_ledger *ledger, lever_error *error) {
     *out = NULL;
-    const sizes s = sizes_of(output, tokens_first, extras_max);
+    const sizes s = sizes_of(output, shape);
     void *memory = NULL;
     LV_TRY(lv_alloc_checked(&memory, ledger, LV_MEM_DRAFT, 1, sizeof(lv_draft_head) + table_bytes(&s),
                             "the tables of the draft's head", error));
@@ -125,20 +202,22 @@ lever_status lv_draft_head_open(lv_draft_head **out, const lv_tensor *output, lv
     head->store = store;
     head->first_rows = s.first_rows;
     head->extras_count = s.extras_count;
-    head->extras = (int32_t *)(void *)(head + 1);
+    uint8_t *tables = (uint8_t *)(head + 1);
+    head->floats = s.floats_bytes ? (float *)(void *)tables : NULL;
+    head->extras = (int32_t *)(void *)(tables + s.floats_bytes);
     head->scratch = (uint8_t *)head->extras + s.extras_bytes;
-    head->known = head->scratch + s.scratch_bytes;
+    head->tiles = head->scratch + s.scratch_bytes;
+    head->known = head->tiles + s.tiles_bytes;
     head->wanted = head->known + s.bitmap_bytes;
     for (uint32_t i = 0; i < s.extras_count; i++) head->extras[i] = -1;
     head->tensor = *output;
+    head->tensor.type = s.type;
+    head->tensor.row_bytes = s.row_bytes;
     head->tensor.rows_count = s.first_rows + s.extras_count;
     head->tensor.dims[1] = head->tensor.rows_count;
     head->tensor.bytes = s.rows_bytes;
-    head->tensor.layout = lv_kernel_supports(output->type, output->dims[0]) ? LV_LAYOUT_TILES : LV_LAYOUT_ROWS;
-    const lv_area_options area = {.huge_pages = true, .touch = true};
-    lever_status status =
-        lv_area_open(&head->area, ledger, LV_MEM_DRAFT, s.rows_bytes, &area, "the draft's head", error);
-    if (status == LEVER_OK) status = read_first_rows(head, error);
+    head->tensor.layout = lv_kernel_supports(s.type, output->dims[0]) ? LV_LAYOUT_TILES : LV_LAYOUT_ROWS;
+    const lever_status status = fill(head, run_bytes(output, &s), ledger, error);
     if (status != LEVER_OK) {
         lv_draft_head_close(&head);
         return status;
@@ -187,6 +266,7 @@ static lever_status add_extra(lv_draft_head *head, int32_t token, lever_error *e
     place_row(head, (uint64_t)head->first_rows + head->extra_next);
     *extra = token;
     set_bit(head->known, token, true);
+    head->version++;
     head->extra_next = (head->extra_next + 1) % head->extras_count;
     return LEVER_OK;
 }
@@ -205,6 +285,10 @@ lever_status lv_draft_head_add(lv_draft_head *head, const int32_t *tokens, size_
         if (is_token(head, tokens[i])) set_bit(head->wanted, tokens[i], false);
     }
     return status;
+}
+
+uint64_t lv_draft_head_version(const lv_draft_head *head) {
+    return head->version;
 }
 
 uint32_t lv_draft_head_rows_count(const lv_draft_head *head) {

@@ -2,8 +2,9 @@
  *
  * A draft's step spends a third of its time on a head of 152k rows, of which few ever win. This one holds the rows of
  * the first tokens of the vocabulary (byte-pair vocabularies are numbered by how frequent a piece is), and extra rows
- * for tokens of the prompt and of the answer that lie beyond. Owns its rows, in tiles where the type has a kernel,
- * booked as LV_MEM_DRAFT. One thread at a time; rows are read from the file when they are added.
+ * for tokens of the prompt and of the answer that lie beyond. They may be kept in a smaller type than that of the file.
+ * Owns its rows, in tiles where the type has a kernel, booked as LV_MEM_DRAFT. One thread at a time; rows are read from
+ * the file when they are added.
  *
  *     rows:  [0, tokens_first): token == row    [tokens_first, rows_count): extras, token from a table */
 #ifndef LV_COMPUTE_DRAFT_HEAD_H
@@ -13,16 +14,25 @@
 
 typedef struct lv_draft_head lv_draft_head;
 
-/* `output` is the model's output matrix; tokens_first and extras_max are rounded up to multiples of 16 and bounded by
- * the vocabulary (all of it: no extras). */
-uint64_t lv_draft_head_bytes(const lv_tensor *output, uint32_t tokens_first, uint32_t extras_max);
-lever_status lv_draft_head_open(lv_draft_head **head, const lv_tensor *output, lv_store *store, uint32_t tokens_first,
-                                uint32_t extras_max, lv_ledger *ledger, lever_error *error);
+typedef struct {
+    uint32_t tokens_first, extras_max; /* rounded up to multiples of 16 and bounded by the vocabulary (all of it: no
+                                          extras) */
+    bool small; /* rows beyond 4 bits a weight become Q4_0, where that is possible and not all of the vocabulary is
+                   kept: a whole head has the bits of the model's own */
+} lv_draft_head_shape;
+
+/* `output` is the model's output matrix. */
+uint64_t lv_draft_head_bytes(const lv_tensor *output, const lv_draft_head_shape *shape);
+lever_status lv_draft_head_open(lv_draft_head **head, const lv_tensor *output, lv_store *store,
+                                const lv_draft_head_shape *shape, lv_ledger *ledger, lever_error *error);
 void lv_draft_head_close(lv_draft_head **head);
 
 /* Makes sure that these tokens have rows. When there is no room the extras that were added first leave. Reads from the
  * file only what is missing; tokens out of the vocabulary are ignored. */
 lever_status lv_draft_head_add(lv_draft_head *head, const int32_t *tokens, size_t tokens_count, lever_error *error);
+
+/* Grows whenever the token of some row changes. */
+uint64_t lv_draft_head_version(const lv_draft_head *head);
 
 uint32_t lv_draft_head_rows_count(const lv_draft_head *head); /* a multiple of 16; unused extras have token -1 */
 int32_t lv_draft_head_token(const lv_draft_head *head, uint32_t row);

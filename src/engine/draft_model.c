@@ -18,6 +18,9 @@ enum {
 
 /* --- Sizes ------------------------------------------------------------------------------------------------------- */
 
+const lv_draft_head_shape lv_draft_model_head_shape = {
+    .tokens_first = LV_DRAFT_TOKENS_FIRST, .extras_max = LV_DRAFT_EXTRAS_MAX, .small = true};
+
 uint32_t lv_draft_model_head_rows(const lv_model *model) {
     const uint32_t rows = LV_DRAFT_TOKENS_FIRST + LV_DRAFT_EXTRAS_MAX;
     const uint32_t all = (model->hparams.vocabulary + 15) / 16 * 16;
@@ -33,7 +36,7 @@ uint64_t lv_draft_model_session_bytes(const lv_model *model, uint32_t context_to
 }
 
 static uint64_t head_bytes(const lv_draft_model *draft) {
-    return lv_draft_head_bytes(draft->model->output, LV_DRAFT_TOKENS_FIRST, LV_DRAFT_EXTRAS_MAX);
+    return lv_draft_head_bytes(draft->model->output, &lv_draft_model_head_shape);
 }
 
 uint64_t lv_draft_model_step_bytes(const lv_draft_model *draft) {
@@ -198,8 +201,8 @@ lever_status lv_draft_model_open_weights(lv_draft_model *draft, const lv_draft_m
     lever_status status = lv_weights_read_vectors(draft->weights, draft->gguf, ledger, error);
     if (status == LEVER_OK) status = open_store(draft, options, ledger, error);
     if (status == LEVER_OK) {
-        status = lv_draft_head_open(&draft->head, draft->model->output, draft->store, LV_DRAFT_TOKENS_FIRST,
-                                    LV_DRAFT_EXTRAS_MAX, ledger, error);
+        status = lv_draft_head_open(&draft->head, draft->model->output, draft->store, &lv_draft_model_head_shape,
+                                    ledger, error);
     }
     if (status == LEVER_OK) status = open_forward(draft, options, ledger, error);
     if (status != LEVER_OK) lv_error_prefix(error, "the draft model: ");

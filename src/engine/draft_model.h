@@ -18,7 +18,7 @@ enum {
     LV_DRAFT_TREE_SLOTS = 320, /* of a session's draft cache, behind its context: nodes that were expanded */
     LV_DRAFT_ROWS_MAX = 256,   /* of one pass: a chunk of the prompt */
     LV_DRAFT_BATCH_ROWS = 64,
-    LV_DRAFT_TOKENS_FIRST = 16384, /* rows of the head that are kept */
+    LV_DRAFT_TOKENS_FIRST = 98304, /* rows of the head that are kept */
     LV_DRAFT_EXTRAS_MAX = 1024,
     LV_DRAFT_EMBEDDING_ROWS = 4096, /* that are kept: a read in the middle of a step would wait behind the target's */
 };
@@ -43,6 +43,7 @@ uint64_t lv_draft_model_session_bytes(const lv_model *model, uint32_t context_to
 uint64_t lv_draft_model_step_bytes(const lv_draft_model *draft);
 /* Rows of the head that are kept: what lv_draft_head_rows_count says once it is open. */
 uint32_t lv_draft_model_head_rows(const lv_model *model);
+extern const lv_draft_head_shape lv_draft_model_head_shape;
 
 /* Opens file and tables only: enough for the plan. */
 lever_status lv_draft_model_open_files(lv_draft_model **draft, const char *path, const lv_file_options *file,

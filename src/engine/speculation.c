@@ -34,8 +34,10 @@ struct lv_speculation {
     lv_candidates *candidates;
     float *logits; /* LV_DRAFTING_WIDTH_MAX x rows of the head */
     lv_logits_tokens head_tokens;
-    int32_t *head_table; /* the tokens of all rows of the head */
-    int32_t *history;    /* context_tokens + LV_TREE_DEPTH_MAX; for penalties */
+    int32_t *head_table; /* the tokens of all rows of the head, as they were at this version of it */
+    uint64_t head_version;
+    size_t head_text_count; /* leading tokens of the text that have rows of the head */
+    int32_t *history;       /* context_tokens + LV_TREE_DEPTH_MAX; for penalties */
     uint32_t paths[LV_DRAFTING_WIDTH_MAX][LV_TREE_DEPTH_MAX];
     lv_speculation_counters counters;
 
@@ -163,12 +165,40 @@ static void add_children(lv_speculation *s, lv_tree *tree, uint32_t index, const
     lv_candidates_add(tree, index, LV_SOURCE_DRAFT, s->options.calibration, found, count);
 }
 
+/* The tokens of the head's rows change when tokens are added; ids that the target does not have are left out. The first
+ * rows are those of their own numbers. */
+static void copy_head_tokens(lv_speculation *s) {
+    const lv_draft_head *head = s->options.draft->head;
+    const uint32_t rows = lv_draft_head_rows_count(head);
+    for (uint32_t row = 0; row < rows; row++) {
+        const int32_t token = lv_draft_head_token(head, row);
+        s->head_table[row] = token >= 0 && (uint32_t)token < s->options.vocabulary ? token : -1;
+    }
+    uint32_t first = 0;
+    while (first < rows && s->head_table[first] == (int32_t)first) first++;
+    s->head_version = lv_draft_head_version(head);
+    s->head_tokens = (lv_logits_tokens){.logits_count = rows, .tokens_first = first, .tokens = s->head_table + first};
+}
+
+/* What became text without having a row gets one, before the draft goes on: a name that was written once will be
+ * written again. Other sessions add theirs to the same head. The draft's lock is held. */
+static lever_status add_head_tokens(lv_speculation *s, lever_error *error) {
+    lv_draft_head *head = s->options.draft->head;
+    if (s->head_text_count < s->text_count) {
+        LV_TRY(lv_draft_head_add(head, s->tokens + s->head_text_count, s->text_count - s->head_text_count, error));
+        s->head_text_count = s->text_count;
+    }
+    if (s->head_version != lv_draft_head_version(head)) copy_head_tokens(s);
+    return LEVER_OK;
+}
+
 static lever_status forward_nodes(lv_speculation *s, lv_tree *tree, const uint32_t *nodes, uint32_t count,
                                   lv_compute_threads threads, lever_error *error) {
     lv_draft_model *draft = s->options.draft;
     const size_t root = s->text_count - 1;
     size_t rows_count = 0;
     uint32_t wanted[LV_DRAFTING_WIDTH_MAX];
+    LV_TRY(add_head_tokens(s, error));
     for (size_t position = s->computed_count; position < root; position++) {
         draft->rows[rows_count++] = row_of_text(s, position);
     }
@@ -359,6 +389,7 @@ static lever_status open_memory(lv_speculation *s, lever_error *error) {
     s->logits = memory;
     LV_TRY(lv_alloc_checked(&memory, o->ledger, LV_MEM_SESSION, rows, sizeof(int32_t), "the draft's tokens", error));
     s->head_table = memory;
+    s->head_version = UINT64_MAX; /* not copied yet */
     LV_TRY(lv_alloc_checked(&memory, o->ledger, LV_MEM_SESSION, o->context_tokens + LV_TREE_DEPTH_MAX, sizeof(int32_t),
                             "the draft's history", error));
     s->history = memory;
@@ -410,20 +441,6 @@ void lv_speculation_truncate(lv_speculation *s, size_t tokens_count) {
     if (s && s->computed_count > tokens_count) s->computed_count = tokens_count;
 }
 
-/* The tokens of the head's rows change when tokens are added; ids that the target does not have are left out. The first
- * rows are those of their own numbers. */
-static void copy_head_tokens(lv_speculation *s) {
-    const lv_draft_head *head = s->options.draft->head;
-    const uint32_t rows = lv_draft_head_rows_count(head);
-    for (uint32_t row = 0; row < rows; row++) {
-        const int32_t token = lv_draft_head_token(head, row);
-        s->head_table[row] = token >= 0 && (uint32_t)token < s->options.vocabulary ? token : -1;
-    }
-    uint32_t first = 0;
-    while (first < rows && s->head_table[first] == (int32_t)first) first++;
-    s->head_tokens = (lv_logits_tokens){.logits_count = rows, .tokens_first = first, .tokens = s->head_table + first};
-}
-
 lever_status lv_speculation_begin(lv_speculation *s, const int32_t *tokens, size_t tokens_count,
                                   const lv_sampling *sampling, uint32_t children, lever_error *error) {
     s->tokens = tokens;
@@ -433,9 +450,9 @@ lever_status lv_speculation_begin(lv_speculation *s, const int32_t *tokens, size
     memset(s->slot_used, 0, sizeof(s->slot_used));
     memset(&s->counters, 0, sizeof(s->counters));
     lv_speculation_truncate(s, tokens_count - 1);
+    s->head_text_count = 0;
     pthread_mutex_lock(&s->options.draft->lock);
-    const lever_status status = lv_draft_head_add(s->options.draft->head, tokens, tokens_count, error);
-    if (status == LEVER_OK) copy_head_tokens(s);
+    const lever_status status = add_head_tokens(s, error);
     pthread_mutex_unlock(&s->options.draft->lock);
     return status;
 }

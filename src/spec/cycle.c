@@ -13,7 +13,8 @@ enum {
     PROBE_CYCLES = 24,
     TRY_ROWS = 8,
     BEST_CYCLES = 12,
-    OTHER_CYCLES = 4
+    OTHER_CYCLES = 4,
+    BEST_DOUBLINGS = 3
 };
 
 static const float rejected_estimate = 0.15f;
@@ -64,8 +65,30 @@ static void add_looked_up(lv_cycle *cycle, const int32_t *text, size_t text_coun
 /* --- Who computes ------------------------------------------------------------------------------------------------ */
 
 /* Drafting ahead takes a thread from the target, which can then verify fewer nodes in the time that reading takes.
- * Which is better depends on machine, budget and text, so both are tried: the better one for a dozen cycles, then the
- * other for a few. Tokens are the expected ones, which vary less than what came. */
+ * Which is better depends on machine, budget and text, so both are tried: the better one for a dozen cycles, and for
+ * twice as many each time that it was the better one again, then the other for a few. Tokens are the expected ones,
+ * which vary less than what came. */
+static void choose_ahead(lv_cycle *cycle) {
+    const bool tried_both = cycle->tried[0].seconds > 0 && cycle->tried[1].seconds > 0;
+    cycle->try_age = 0;
+    if (cycle->trying_best || !tried_both) {
+        cycle->trying_best = false;
+        cycle->trying_ahead = !cycle->trying_ahead;
+        cycle->try_left = OTHER_CYCLES;
+        return;
+    }
+    const bool best =
+        cycle->tried[1].tokens * cycle->tried[0].seconds >= cycle->tried[0].tokens * cycle->tried[1].seconds;
+    if (best != cycle->best_ahead) {
+        cycle->try_stays = 0;
+    } else if (cycle->try_stays < BEST_DOUBLINGS) {
+        cycle->try_stays++;
+    }
+    cycle->trying_best = true;
+    cycle->trying_ahead = cycle->best_ahead = best;
+    cycle->try_left = BEST_CYCLES << cycle->try_stays;
+}
+
 static bool is_ahead_chosen(lv_cycle *cycle, const lv_drafter *drafter) {
     const lever_strategy strategy = cycle->drafting.strategy;
     if (!cycle->ahead || !drafter || !drafter->ahead_begin || cycle->drafting.depth_max == 0) return false;
@@ -74,14 +97,7 @@ static bool is_ahead_chosen(lv_cycle *cycle, const lv_drafter *drafter) {
     const double one = lv_costs_pass(&cycle->costs, LV_SPLIT_ONE, TRY_ROWS, 0);
     const double all = lv_costs_pass(&cycle->costs, LV_SPLIT_ALL, TRY_ROWS, 0);
     if (one > all * HOPELESS) return false;
-    if (cycle->try_left == 0) {
-        const bool tried_both = cycle->tried[0].seconds > 0 && cycle->tried[1].seconds > 0;
-        const bool best = !tried_both || cycle->tried[1].tokens * cycle->tried[0].seconds >=
-                                             cycle->tried[0].tokens * cycle->tried[1].seconds;
-        cycle->trying_ahead = cycle->try_age > 0 && cycle->trying_ahead == best ? !best : best;
-        cycle->try_left = cycle->trying_ahead == best ? BEST_CYCLES : OTHER_CYCLES;
-        cycle->try_age = 0;
-    }
+    if (cycle->try_left == 0) choose_ahead(cycle);
     cycle->try_left--;
     return cycle->trying_ahead;
 }

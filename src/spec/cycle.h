@@ -53,8 +53,9 @@ typedef struct {
     struct {
         double tokens, seconds;
     } tried[2];
-    bool trying_ahead;
+    bool trying_ahead, trying_best, best_ahead;
     uint32_t try_left, try_age; /* cycles until the choice is made anew, and since it was made */
+    uint32_t try_stays;         /* how often in a row the better one was the same */
 } lv_cycle;
 
 lever_status lv_cycle_open(lv_cycle *cycle, lv_ledger *ledger, lever_error *error);

@@ -29,7 +29,7 @@ static bool has_draft(const lever_engine *engine) {
 static void check_bytes(const lever_engine *engine) {
     const lv_draft_model *draft = engine->draft;
     const lv_layout *layout = draft->weights->layout;
-    uint64_t weights = lv_draft_head_bytes(draft->model->output, LV_DRAFT_TOKENS_FIRST, LV_DRAFT_EXTRAS_MAX);
+    uint64_t weights = lv_draft_head_bytes(draft->model->output, &lv_draft_model_head_shape);
     for (uint32_t b = 0; b < layout->blocks_count; b++) weights += lv_block_memory_bytes(&layout->blocks[b]);
     assert_int_equal(lv_ledger_used_by(engine->ledger, LV_MEM_DRAFT), weights);
     const lv_forward_bytes forward =

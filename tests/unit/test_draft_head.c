@@ -8,6 +8,8 @@
 #include <sys/types.h>
 
 #include "base/memory.h"
+#include "compute/convert.h"
+#include "compute/row_cache.h"
 #include "support/check.h"
 #include "support/engines.h"
 #include "support/parts.h"
@@ -88,7 +90,8 @@ static void check_model(const char *path) {
 
     lever_error error;
     lv_draft_head *head = NULL;
-    CHECK_OK(lv_draft_head_open(&head, without.model->output, without.store, 90, 20, NULL, &error));
+    CHECK_OK(lv_draft_head_open(&head, without.model->output, without.store, &(lv_draft_head_shape){90, 20, false},
+                                NULL, &error));
     assert_int_equal(lv_draft_head_rows_count(head), 96 + 32);
     const int32_t extras[] = {vocabulary - 1, 100, 5, 101, vocabulary, -1, vocabulary - 17, 100, INT32_MAX};
     CHECK_OK(lv_draft_head_add(head, extras, sizeof(extras) / sizeof(extras[0]), &error));
@@ -98,7 +101,8 @@ static void check_model(const char *path) {
     free(draft);
     lv_draft_head_close(&head);
 
-    CHECK_OK(lv_draft_head_open(&head, without.model->output, without.store, UINT32_MAX - 15, 20, NULL, &error));
+    CHECK_OK(lv_draft_head_open(&head, without.model->output, without.store,
+                                &(lv_draft_head_shape){UINT32_MAX - 15, 20, false}, NULL, &error));
     assert_true((int32_t)lv_draft_head_rows_count(head) >= vocabulary);
     assert_true((int32_t)lv_draft_head_rows_count(head) < vocabulary + 16);
     draft = compute_logits(&without, head);
@@ -143,7 +147,7 @@ static void check_extras(const char *path) {
     parts_open(&p, path, true);
     float *whole = compute_logits(&p, NULL);
     lv_draft_head *head = NULL;
-    CHECK_OK(lv_draft_head_open(&head, p.model->output, p.store, 16, 16, NULL, &error));
+    CHECK_OK(lv_draft_head_open(&head, p.model->output, p.store, &(lv_draft_head_shape){16, 16, false}, NULL, &error));
     int32_t tokens[20];
     for (int32_t i = 0; i < 20; i++) tokens[i] = 100 + 3 * i;
 
@@ -187,6 +191,71 @@ static void test_extras(void **state) {
     check_extras(one_model("llama-foreign-types.gguf"));
 }
 
+/* Rows that are kept in a smaller type are the file's rows rewritten, the first ones and the extras, before and after
+ * others took their place; those that would not shrink stay as they are. */
+static uint32_t check_small(const char *path) {
+    lever_error error;
+    parts p;
+    parts_open(&p, path, false);
+    const lv_tensor *output = p.model->output;
+    const size_t elements = (size_t)output->dims[0];
+    lv_draft_head *head = NULL;
+    CHECK_OK(lv_draft_head_open(&head, output, p.store, &(lv_draft_head_shape){90, 16, true}, NULL, &error));
+    const uint64_t opened = lv_draft_head_version(head);
+    int32_t tokens[20];
+    for (int32_t i = 0; i < 20; i++) tokens[i] = 110 + 3 * i;
+    CHECK_OK(lv_draft_head_add(head, tokens, 16, &error));
+    CHECK_OK(lv_draft_head_add(head, tokens + 16, 4, &error));
+    assert_int_equal(lv_draft_head_version(head), opened + 20);
+    const lv_tensor *kept = lv_draft_head_tensor(head);
+    const bool smaller = kept->type != output->type;
+    if (smaller) assert_true(kept->row_bytes < output->row_bytes);
+    const size_t tile_bytes = LV_TILE_ROWS * (size_t)kept->row_bytes;
+    uint8_t *tile = malloc(tile_bytes), *file = malloc(2 * LV_TILE_ROWS * (size_t)output->row_bytes);
+    uint8_t *wanted = malloc((size_t)kept->row_bytes);
+    float *floats = malloc(elements * sizeof(float));
+    assert_true(tile && file && wanted && floats);
+    for (uint32_t row = 0; row < lv_draft_head_rows_count(head); row++) {
+        const int32_t token = lv_draft_head_token(head, row);
+        const uint8_t *found = lv_draft_head_data(head) + row * (size_t)kept->row_bytes;
+        if (kept->layout == LV_LAYOUT_TILES) {
+            const uint8_t *at = lv_draft_head_data(head) + row / LV_TILE_ROWS * tile_bytes;
+            lv_tile_unpack(kept->type, elements, at, tile);
+            found = tile + row % LV_TILE_ROWS * (size_t)kept->row_bytes;
+        }
+        CHECK_OK(lv_row_read(p.store, output, (uint64_t)token, file, file, &error));
+        if (smaller) {
+            lv_convert_rows(output->type, file, kept->type, wanted, elements, 1, floats);
+        } else {
+            memcpy(wanted, file, (size_t)kept->row_bytes);
+        }
+        assert_memory_equal(found, wanted, (size_t)kept->row_bytes);
+    }
+    free(floats);
+    free(wanted);
+    free(file);
+    free(tile);
+    lv_draft_head_close(&head);
+    CHECK_OK(lv_draft_head_open(&head, output, p.store, &(lv_draft_head_shape){UINT32_MAX, 0, true}, NULL, &error));
+    assert_int_equal(lv_draft_head_tensor(head)->type, output->type); /* a whole head is the model's own */
+    lv_draft_head_close(&head);
+    parts_close(&p);
+    return smaller;
+}
+
+static void test_small_rows(void **state) {
+    (void)state;
+    lv_test_paths paths;
+    lv_test_list_models(LEVER_TINY_DIR, &paths);
+    uint32_t smaller_count = 0;
+    for (size_t i = 0; i < paths.count; i++) {
+        smaller_count += check_small(paths.path[i]);
+        char packed[LV_TEST_PATH_BYTES + 64];
+        smaller_count += check_small(parts_pack(paths.path[i], packed, sizeof(packed)));
+    }
+    assert_true(smaller_count > 0);
+}
+
 static void test_failed_reads(void **state) {
     (void)state;
     lever_error error;
@@ -195,10 +264,12 @@ static void test_failed_reads(void **state) {
     float *whole = compute_logits(&p, NULL);
     lv_draft_head *head = NULL;
     reads_fail = true;
-    CHECK_FAILS(lv_draft_head_open(&head, p.model->output, p.store, 16, 16, NULL, &error), LEVER_E_IO, "output.weight");
+    CHECK_FAILS(
+        lv_draft_head_open(&head, p.model->output, p.store, &(lv_draft_head_shape){16, 16, false}, NULL, &error),
+        LEVER_E_IO, "output.weight");
     assert_null(head);
     reads_fail = false;
-    CHECK_OK(lv_draft_head_open(&head, p.model->output, p.store, 16, 16, NULL, &error));
+    CHECK_OK(lv_draft_head_open(&head, p.model->output, p.store, &(lv_draft_head_shape){16, 16, false}, NULL, &error));
     int32_t tokens[17];
     for (int32_t i = 0; i < 17; i++) tokens[i] = 40 + i;
     CHECK_OK(lv_draft_head_add(head, tokens, 16, &error));
@@ -221,18 +292,21 @@ static void test_ledger(void **state) {
     lever_error error;
     parts p;
     parts_open(&p, one_model("llama-q4_0.gguf"), true);
-    static const uint32_t shapes[][2] = {{16, 0}, {90, 20}, {UINT32_MAX, UINT32_MAX}};
+    static const lv_draft_head_shape shapes[] = {
+        {16, 0, false}, {90, 20, false}, {UINT32_MAX, UINT32_MAX, false}, {16, 0, true}, {90, 20, true}};
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
-        const uint64_t bytes = lv_draft_head_bytes(p.model->output, shapes[i][0], shapes[i][1]);
+        const uint64_t bytes = lv_draft_head_bytes(p.model->output, &shapes[i]);
         lv_draft_head *head = NULL;
         lv_ledger *ledger = lv_ledger_create(bytes);
-        CHECK_OK(lv_draft_head_open(&head, p.model->output, p.store, shapes[i][0], shapes[i][1], ledger, &error));
-        assert_int_equal(lv_ledger_used_by(ledger, LV_MEM_DRAFT), bytes);
+        CHECK_OK(lv_draft_head_open(&head, p.model->output, p.store, &shapes[i], ledger, &error));
+        /* The buffer through which rows of another type come is given back. */
+        const uint64_t buffer = shapes[i].small ? 96 * p.model->output->row_bytes : 0;
+        assert_in_range(lv_ledger_used_by(ledger, LV_MEM_DRAFT), bytes - buffer, bytes);
         lv_draft_head_close(&head);
         lv_ledger_free(ledger);
         ledger = lv_ledger_create(bytes - 1);
-        CHECK_FAILS(lv_draft_head_open(&head, p.model->output, p.store, shapes[i][0], shapes[i][1], ledger, &error),
-                    LEVER_E_BUDGET, "draft's head");
+        CHECK_FAILS(lv_draft_head_open(&head, p.model->output, p.store, &shapes[i], ledger, &error), LEVER_E_BUDGET,
+                    "draft's head");
         assert_null(head);
         lv_ledger_free(ledger);
     }
@@ -241,10 +315,8 @@ static void test_ledger(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_extras),
-        cmocka_unit_test(test_failed_reads),
-        cmocka_unit_test(test_ledger),
+        cmocka_unit_test(test_bits),         cmocka_unit_test(test_extras), cmocka_unit_test(test_small_rows),
+        cmocka_unit_test(test_failed_reads), cmocka_unit_test(test_ledger),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
