@@ -8,7 +8,8 @@ from typing import Callable
 
 import speculation
 from measure import Arm, Bench
-from programs import CONTEXT, Lever, Peer, Program, chat, json_object, need
+from peers.llama_cpp import LlamaCpp
+from programs import CONTEXT, Lever, Program, chat, json_object, need
 from runner import Limits, Skip
 
 MIB = 1 << 20
@@ -65,7 +66,7 @@ def pinned(bench: Bench, case, repetitions):
         case,
         lambda repetition: [
             decode("packed", packed, repetition),
-            Arm("peer", bench.peer, [plain], bench.peer.bench(plain, 0, PINNED_TOKENS), Peer.parse_bench),
+            Arm("peer", bench.peer, [plain], bench.peer.bench(plain, 0, PINNED_TOKENS), LlamaCpp.parse_bench),
             decode("in_place", plain, repetition),
         ],
         repetitions,
@@ -82,7 +83,7 @@ def prefill(bench: Bench, case, repetitions):
         case,
         lambda _: [
             _lever_arm(bench, "packed", packed, 1, "--target-ram", 100, stdin=text),
-            Arm("peer", bench.peer, [plain], bench.peer.bench(plain, PREFILL_TOKENS, 0), Peer.parse_bench),
+            Arm("peer", bench.peer, [plain], bench.peer.bench(plain, PREFILL_TOKENS, 0), LlamaCpp.parse_bench),
             _lever_arm(bench, "in_place", plain, 1, "--target-ram", 100, stdin=text),
         ],
         repetitions,
@@ -97,12 +98,12 @@ def cgroup(bench: Bench, case, repetitions):
 
     def arms(repetition):
         prompt = chat(bench.prompt(repetition))
-        peer = bench.peer.complete_mapped(plain, prompt, CGROUP_TOKENS)
+        peer = bench.peer.complete(plain, prompt, CGROUP_TOKENS)
         return [
             _lever_arm(
                 bench, "packed", packed, CGROUP_TOKENS, "--ram", CGROUP_BYTES, stdin=prompt, limits=limits, cold=True
             ),
-            Arm("peer", bench.peer, [plain], peer, Peer.parse_completion, limits=limits, cold=True),
+            Arm("peer", bench.peer, [plain], peer, LlamaCpp.parse_completion, limits=limits, cold=True),
         ]
 
     bench.rounds("cgroup", case, arms, repetitions)
@@ -208,7 +209,8 @@ BENCHMARKS = [
     Benchmark(agreement, "small", 1, 0.4),
     *(Benchmark(speculation.equal_ram, "q4_0/" + ram, 18, minutes) for ram, minutes in EQUAL_RAM),
     *(Benchmark(speculation.share, "q4_0/" + percent, 18, minutes) for percent, minutes in SHARES),
-    Benchmark(speculation.equal_memory, "q4_0", 6, 12),
+    Benchmark(speculation.equal_memory, "q4_0", 6, 25),
+    Benchmark(speculation.equal_memory, "deep", 6, 50),
     Benchmark(speculation.equal_ram, "pulled/900M", 6, 8),
     Benchmark(speculation.share, "pulled/0", 6, 18),
     Benchmark(speculation.share, "pulled/50", 6, 8),

@@ -156,6 +156,10 @@ def best_of(above, arms_below, key):
     return values
 
 
+# llama.cpp's ways to run under a limit; peer_drafted is what the chain of 8 was called in rows of schema 1.
+PEERS = ("peer", "peer_direct", "peer_drafted", "peer_chain_8", "peer_chain_16", "peer_ngram")
+
+
 def same_text(rows):
     """1 for each pair whose arms all gave the same tokens."""
     pairs = {}
@@ -187,7 +191,12 @@ def _speculation_figures():
         Figure("equal_ram", "q4_0/900M", "equal --ram of 900M: lever / the better of chain and edge",
                best_of("lever", ("chain", "edge"), rate), 1.3),
         Figure("equal_memory", "q4_0", "cgroup of 900 MiB: lever / llama.cpp's best",
-               best_of("lever", ("peer", "peer_drafted"), rate), 3.5),
+               best_of("lever", PEERS, rate), 3.5),
+        Figure("equal_memory", "deep", "4 GB in a cgroup of 1.2G: lever / llama.cpp with mmap, plain",
+               ratio("lever", "peer", rate), 12),
+        Figure("equal_memory", "deep", "4 GB in a cgroup of 1.2G: lever / llama.cpp's best", best_of("lever", PEERS, rate), 4),
+        Figure("equal_memory", "deep", "lever in 1.2G / llama.cpp with all 4 GB in memory, plain",
+               ratio("lever", "peer_resident", rate), 0.6),
         Figure("equal_ram", "pulled/900M", "as pulled, equal --ram of 900M: lever / ar", ratio("lever", "ar", rate),
                2.2 * AS_PULLED),
         Figure("share", "pulled/0", "as pulled, nothing pinned: lever / ar", ratio("lever", "ar", rate),

@@ -28,6 +28,7 @@ class Arm:
     stdin: str = ""
     limits: Limits = dataclasses.field(default_factory=Limits)
     cold: bool = False
+    factors: dict = dataclasses.field(default_factory=dict)  # of the tables: task, prompt, budget, ...
 
 
 class Bench:
@@ -45,15 +46,18 @@ class Bench:
     @staticmethod
     def _read_prompts(path):
         with open(path, encoding="utf-8") as file:
-            return [json.loads(line)["prompt"] for line in file if line.strip()]
+            lines = [json.loads(line) for line in file if line.strip()]
+        task = os.path.splitext(os.path.basename(path))[0]
+        return [{"id": f"{task}/{n}", **line, "category": line.get("task", task)} for n, line in enumerate(lines, 1)]
+
+    def pick(self, index, categories=("code", "maths", "dialogue")):
+        """Tasks take turns, and so do files that were given; those of the default categories have long answers."""
+        groups = self._given or [[p for p in self._prompts if p["category"] == name] for name in categories]
+        prompts = groups[index % len(groups)]
+        return prompts[index // len(groups) % len(prompts)]
 
     def prompt(self, index, categories=("code", "maths", "dialogue")):
-        """Prompts take turns, and so do files that were given; those of the default categories have long answers."""
-        if self._given:
-            prompts = self._given[index % len(self._given)]
-            return prompts[index // len(self._given) % len(prompts)]
-        chosen = [prompt["prompt"] for prompt in self._prompts if prompt["category"] in categories]
-        return chosen[index % len(chosen)]
+        return self.pick(index, categories)["prompt"]
 
     def rounds(self, benchmark, case, arms_of, repetitions):
         """`arms_of(repetition)` gives the arms of one round. Returns the rows."""
@@ -75,6 +79,7 @@ class Bench:
             "arm": arm.name,
             "pair": pair,
             "repetition": repetition,
+            "factors": {"strategy": arm.name, **arm.factors},
             "program": arm.program.facts(),
             "models": [model.facts() for model in arm.models],
             "command": arm.command,

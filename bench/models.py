@@ -1,7 +1,8 @@
 """The models that are measured: found by size and checksum, whatever they are called, or made once into a folder.
 
-`pulled` ones come from `lever pull`. The Q4_0 models are made from the pulled ones by llama-quantize: their layers become
-Q4_0, the target's head stays Q6_K, so it streams fewer bytes and has kernels in every program. Packed files are made anew in
+`pulled` ones come from `lever pull`. The others are made from them: by llama-quantize (of the Q4_0 target the layers are
+Q4_0 and the head stays Q6_K, so it streams fewer bytes and has kernels in every program), or by deepen.py: a target of
+8B class from the 1.5B, a worse draft by leaving out layers. Packed files are made anew in
 each run, because the layout may have changed since.
 """
 
@@ -11,6 +12,7 @@ import hashlib
 import json
 import os
 import subprocess
+import sys
 
 from runner import Skip
 
@@ -27,7 +29,25 @@ TITLES = {
     "draft": "Qwen2.5-Coder-0.5B, Q4_K_M",
     "draft-q4_0": "Qwen2.5-Coder-0.5B, Q4_0",
     "small": "SmolLM2-135M, Q4_1",
+    "deep-q4_0": "deepened 1.5B, 140 layers, Q4_0",
+    "draft-q8_0": "Qwen2.5-Coder-0.5B, Q8_0",
+    "draft-q4_0": "Qwen2.5-Coder-0.5B, Q4_0",
+    "draft-q2_k": "Qwen2.5-Coder-0.5B, Q2_K",
+    "draft-short": "Qwen2.5-Coder-0.5B, Q4_0, 18 of 24 layers",
 }
+
+# name: (what it is made from, how, with what). A requantised Q8_0 holds no more than the file it came from.
+MADE = {
+    "target-q4_0": ("target", "quantize", "Q4_0"),
+    "draft-q8_0": ("draft", "quantize", "Q8_0"),
+    "draft-q4_0": ("draft", "quantize", "Q4_0"),
+    "draft-q2_k": ("draft", "quantize", "Q2_K"),
+    "draft-short": ("draft-q4_0", "--drop", "6"),
+    "deep-q4_0": ("target-q4_0", "--times", "5"),
+}
+
+# The drafts of the 1.5B by quality; the last one is of another family, and must be refused.
+DRAFT_LADDER = ("draft-q8_0", "draft", "draft-q4_0", "draft-q2_k", "draft-short", "small")
 
 
 def cache_folder():
@@ -60,7 +80,7 @@ class Models:
     def get(self, name):
         """A GGUF by its name above, or Skip."""
         if name not in self._found:
-            path = self._quantized(name) if name.endswith("-q4_0") else self._pulled(name)
+            path = self._made(name) if name in MADE else self._pulled(name)
             self._found[name] = Model(name, path, self._checksum(path))
         return self._found[name]
 
@@ -83,15 +103,20 @@ class Models:
                     return path
         raise Skip(f"the model '{name}' ({TITLES[name]}) is not in {', '.join(self._folders)}: 'lever pull' fetches it")
 
-    def _quantized(self, name):
-        source = self._pulled(name.removesuffix("-q4_0"))
+    def _made(self, name):
+        origin, how, what = MADE[name]
+        source = self.get(origin).path
         path = os.path.join(self._work, name + ".gguf")
-        if not os.path.exists(path):
-            unfinished = path + ".unfinished"
+        if os.path.exists(path):
+            return path
+        if how == "quantize":
             quantize = self._peer.program("llama-quantize")
-            command = [quantize, "--allow-requantize", source, unfinished, "Q4_0", str(os.cpu_count())]
-            self._make(command, "making " + name)
-            os.replace(unfinished, path)
+            command = [quantize, "--allow-requantize", source, path + ".unfinished", what, str(os.cpu_count())]
+        else:
+            tool = os.path.join(os.path.dirname(os.path.abspath(__file__)), "deepen.py")
+            command = [sys.executable, tool, how, what, source, path + ".unfinished"]
+        self._make(command, "making " + name)
+        os.replace(path + ".unfinished", path)
         return path
 
     @staticmethod

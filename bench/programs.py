@@ -1,22 +1,17 @@
-"""The programs that are measured: their command lines, and their figures read from what they print.
+"""lever's own programs: their command lines, and their figures read from what they print. Others: peers/.
 
-Both programs are given the same prompts as raw text (with the chat format written out), the same number of tokens, the
+All programs are given the same prompts as raw text (with the chat format written out), the same number of tokens, the
 same threads and the same context. A parser returns the values of a row, or raises ValueError saying what is missing.
 """
 
 import hashlib
 import json
 import os
-import re
 import subprocess
-
-from runner import Skip
 
 THREADS = 2
 CONTEXT = 1024
 LEAST_TOKENS = 16  # of an answer whose speed is compared
-
-PEER_VERSION = "llama-cpp-python 0.3.36, vendor/llama.cpp"
 
 
 def chat(prompt):
@@ -117,76 +112,6 @@ class Lever:
         need(values, ("disk.model_read_bytes_per_second",))
         values["read_bytes_per_second"] = values["disk.model_read_bytes_per_second"]
         return values
-
-
-class Peer:
-    """llama.cpp as upstream builds it. Without a folder it is built when it is first needed."""
-
-    name = "llama.cpp"
-
-    def __init__(self, folder, builder):
-        self._folder, self._builder = folder, builder
-
-    def facts(self):
-        return {"name": self.name, "version": PEER_VERSION}
-
-    def program(self, name):
-        if self._folder is None:
-            result = subprocess.run([self._builder], stdout=subprocess.PIPE, text=True, check=False)
-            self._folder = result.stdout.strip() if result.returncode == 0 else ""
-        if not self._folder:
-            raise Skip("llama.cpp could not be built; --peer FOLDER takes one that is there")
-        return os.path.join(self._folder, name)
-
-    def bench(self, model, prompt_tokens, tokens, threads=THREADS):
-        command = [self.program("llama-bench"), "-m", model.path, "-p", str(prompt_tokens), "-n", str(tokens)]
-        return [*command, "-r", "1", "-t", str(threads), "-o", "json"]
-
-    def complete_mapped(self, model, prompt, tokens, threads=THREADS, context=CONTEXT):
-        """Text under mmap. Without repacking: repacked weights are a copy in memory, which a limit below the size of
-        the model would answer by killing the program."""
-        command = [self.program("llama-completion"), "-m", model.path, "-p", prompt, "-n", str(tokens)]
-        command += ["-t", str(threads), "-c", str(context), "--temp", "0", "--load-mode", "mmap", "--no-repack"]
-        return [*command, "--no-warmup", "--ignore-eos", "-no-cnv", "--no-display-prompt", "--perf"]
-
-    def speculate_mapped(self, model, draft, prompt, tokens, draft_tokens, threads=THREADS, context=CONTEXT):
-        """Its own speculation, a chain of draft_tokens, both models under mmap."""
-        command = [self.program("llama-speculative-simple"), "-m", model.path, "-md", draft.path, "-p", prompt]
-        command += ["-n", str(tokens), "-t", str(threads), "-c", str(context), "--temp", "0", "--no-repack"]
-        return [*command, "--spec-type", "draft-simple", "--spec-draft-n-max", str(draft_tokens), "--load-mode", "mmap"]
-
-    @staticmethod
-    def parse_speculation(result):
-        found = re.search(r"decoded +(\d+) tokens in +([\d.]+) seconds", result.stdout + result.stderr)
-        if not found or int(found.group(1)) < 2:
-            raise ValueError("no speed in the output of llama-speculative-simple")
-        tokens, seconds = int(found.group(1)), float(found.group(2))
-        return {"completion_tokens": tokens, "decode_seconds": seconds, "decode_tokens_per_second": tokens / seconds}
-
-    @staticmethod
-    def parse_bench(result):
-        begin = result.stdout.find("[")
-        tests = json.loads(result.stdout[begin:]) if begin >= 0 else []
-        if len(tests) != 1 or not tests[0].get("avg_ts"):
-            raise ValueError("no test in the output of llama-bench")
-        key = "prefill_tokens_per_second" if tests[0]["n_prompt"] else "decode_tokens_per_second"
-        return {key: tests[0]["avg_ts"], "load_mode": tests[0].get("load_mode"), "repack": tests[0].get("repack")}
-
-    @staticmethod
-    def parse_completion(result):
-        text = result.stdout + result.stderr
-        decode = re.search(r"[^t] eval time = +([\d.]+) ms / +(\d+) runs", text)
-        prompt = re.search(r"prompt eval time = +([\d.]+) ms / +(\d+) tokens", text)
-        if not decode or not prompt:
-            raise ValueError("no times in the output of llama-completion")
-        seconds, runs = float(decode.group(1)) / 1000, int(decode.group(2))
-        return {
-            "decode_seconds": seconds,
-            "decode_tokens_per_second": runs / seconds,
-            "completion_tokens": runs + 1,
-            "prefill_seconds": float(prompt.group(1)) / 1000,
-            "prompt_tokens": int(prompt.group(2)),
-        }
 
 
 class Program:

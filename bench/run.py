@@ -21,7 +21,8 @@ import summary
 from benchmarks import BENCHMARKS
 from measure import FOLDER, Bench
 from models import Models, cache_folder
-from programs import Lever, Peer
+from peers.llama_cpp import LlamaCpp
+from programs import Lever
 from runner import Skip
 
 ROOT = os.path.dirname(FOLDER)
@@ -89,7 +90,7 @@ def main():
     if not os.access(lever_path, os.X_OK):
         sys.exit(f"run.py: {lever_path} is not there; 'make build' builds it, --lever FILE names another")
 
-    peer = Peer(options.peer and os.path.abspath(options.peer), os.path.join(ROOT, "tools", "get-peer.sh"))
+    peer = LlamaCpp(options.peer and os.path.abspath(options.peer), os.path.join(ROOT, "tools", "get-peer.sh"))
     work, out = os.path.abspath(options.work), os.path.abspath(options.out)
     folders = [os.path.abspath(folder) for folder in options.models]
     os.chdir(ROOT)  # commands in rows name files of the tree from here

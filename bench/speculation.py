@@ -1,29 +1,42 @@
-"""Benchmarks of speculation: the same answers by different strategies, under equal memory or with a stated share of the
-target in memory. One round is one prompt; every arm of it must give the same text.
+"""Benchmarks of speculation: the same answers by different strategies and programs, under equal memory or with a stated
+share of the target in memory. One round is one prompt; every arm of lever in it must give the same text.
 
-The pair is the Q4_0 target with the draft requantised to Q4_0, both packed; or both as they were pulled.
+The pair is the Q4_0 target with the draft requantised to Q4_0, both packed; both as they were pulled; or the deepened
+target of 4 GB with the Q4_0 draft.
 """
 
 from measure import Arm, Bench
-from programs import Lever, Peer, chat
+from peers.llama_cpp import LlamaCpp
+from programs import Lever, chat
 from runner import Limits
 
 MIB = 1 << 20
 
 CONTEXT = 2048
 CHAIN_LENGTH = 12  # the best of a sweep over 6 to 16 with nothing pinned
-PAIRS = {"q4_0": ("target-q4_0", "draft-q4_0"), "pulled": ("target", "draft")}
-PEER_BYTES = 900 * MIB
-PEER_DRAFT_TOKENS = 8
+PAIRS = {
+    "q4_0": ("target-q4_0", "draft-q4_0"),
+    "pulled": ("target", "draft"),
+    "deep": ("deep-q4_0", "draft-q4_0"),
+}
+EQUAL_MEMORY = {"q4_0": 900 * MIB, "deep": 1228 * MIB}  # the latter: --ram 1.2G
+PEER_DRAFT_TOKENS = (8, 16)
+PEER_PLAIN_TOKENS = 24  # of a plain run, whose rate is the same from the first token on
 
 
-def _arm(bench, name, pair, prompt, *options, drafts=True, **more):
+def _factors(bench, repetition, **more):
+    prompt = bench.pick(repetition)
+    return {"task": prompt["category"], "prompt": prompt["id"], "length": bench.options.tokens, **more}
+
+
+def _arm(bench, name, pair, repetition, *options, drafts=True, factors=None, **more):
     target, draft = (bench.models.packed(model) for model in PAIRS[pair])
     with_draft = ("-d", draft.path) if drafts else ("--no-draft",)
     tokens = bench.options.tokens
     command = bench.lever.run(target, tokens, *with_draft, *options, strategy=name.split("-")[0], context=CONTEXT)
     models = [target, draft] if drafts else [target]
-    return Arm(name, bench.lever, models, command, Lever.parse_answer, chat(prompt), cold=True, **more)
+    stdin, facts = chat(bench.prompt(repetition)), _factors(bench, repetition, **(factors or {}))
+    return Arm(name, bench.lever, models, command, Lever.parse_answer, stdin, cold=True, factors=facts, **more)
 
 
 def equal_ram(bench: Bench, case, repetitions):
@@ -31,14 +44,14 @@ def equal_ram(bench: Bench, case, repetitions):
     pair, budget = case.split("/")
 
     def arms(repetition):
-        prompt, ram = bench.prompt(repetition), ("--ram", budget)
+        ram, more = ("--ram", budget), {"factors": {"budget": budget}}
         found = [
-            _arm(bench, "lever", pair, prompt, *ram),
-            _arm(bench, "ar", pair, prompt, *ram, drafts=False),
+            _arm(bench, "lever", pair, repetition, *ram, **more),
+            _arm(bench, "ar", pair, repetition, *ram, drafts=False, **more),
         ]
         if budget == "900M":
-            found.append(_arm(bench, "chain", pair, prompt, *ram, "--chain-length", CHAIN_LENGTH))
-            found.append(_arm(bench, "edge", pair, prompt, *ram))
+            found.append(_arm(bench, "chain", pair, repetition, *ram, "--chain-length", CHAIN_LENGTH, **more))
+            found.append(_arm(bench, "edge", pair, repetition, *ram, **more))
         return found
 
     bench.rounds("equal_ram", case, arms, repetitions)
@@ -52,40 +65,53 @@ def share(bench: Bench, case, repetitions):
         percent, heat = "0", ("--temp", "0.8", "--seed", "1")
 
     def arms(repetition):
-        prompt, ram = bench.prompt(repetition), ("--target-ram", percent, *heat)
+        ram = ("--target-ram", percent, *heat)
+        more = {"factors": {"budget": percent + "%", "temperature": 0.8 if heat else 0}}
         found = [
-            _arm(bench, "lever", pair, prompt, *ram, "--force-draft"),
-            _arm(bench, "ar", pair, prompt, *ram, drafts=False),
+            _arm(bench, "lever", pair, repetition, *ram, "--force-draft", **more),
+            _arm(bench, "ar", pair, repetition, *ram, drafts=False, **more),
         ]
         if percent == "0" and not heat:
-            found.append(
-                _arm(bench, "chain", pair, prompt, *ram, "--force-draft", "--chain-length", CHAIN_LENGTH)
-            )
-            found.append(_arm(bench, "edge", pair, prompt, *ram, "--force-draft"))
+            chain = (*ram, "--force-draft", "--chain-length", CHAIN_LENGTH)
+            found.append(_arm(bench, "chain", pair, repetition, *chain, **more))
+            found.append(_arm(bench, "edge", pair, repetition, *ram, "--force-draft", **more))
         if not heat:
             model = bench.models.get(PAIRS[pair][0])
             command = bench.peer.bench(model, 0, 64)
-            found.append(Arm("peer", bench.peer, [model], command, Peer.parse_bench))
+            found.append(Arm("peer", bench.peer, [model], command, LlamaCpp.parse_bench))
         return found
 
     bench.rounds("share", case, arms, repetitions)
 
 
-def equal_memory(bench: Bench, case, repetitions):
-    """900 MiB for the whole process, cold cache: against llama.cpp, plain and with its own speculation, under mmap."""
-    limits = Limits(memory_bytes=PEER_BYTES, timeout_seconds=600)
+def _peer_arms(bench, case, repetition, limits):
+    """llama.cpp mapped, plain and by its own speculation; read past the cache; and, without a limit, all in memory."""
+    peer, text = bench.peer, chat(bench.prompt(repetition))
     target, draft = (bench.models.get(model) for model in PAIRS[case])
-    tokens = min(bench.options.tokens, 64)
+    tokens, facts = bench.options.tokens, _factors(bench, repetition)
+
+    def arm(name, models, command, parse, held=limits):
+        return Arm(name, peer, models, command, parse, limits=held, cold=held is limits, factors=facts)
+
+    def plain(load):
+        return peer.complete(target, text, PEER_PLAIN_TOKENS, load=load, context=CONTEXT)
+
+    yield arm("peer", [target], plain("mmap"), LlamaCpp.parse_completion)
+    yield arm("peer_direct", [target], plain("dio"), LlamaCpp.parse_completion)
+    for count in PEER_DRAFT_TOKENS:
+        command = peer.chain(target, draft, text, tokens, count, context=CONTEXT)
+        yield arm(f"peer_chain_{count}", [target, draft], command, LlamaCpp.parse_speculation)
+    ngram = peer.ngram(target, text, tokens, context=CONTEXT)
+    yield arm("peer_ngram", [target], ngram, LlamaCpp.parse_speculation)
+    yield arm("peer_resident", [target], peer.bench(target, 0, PEER_PLAIN_TOKENS), LlamaCpp.parse_bench, Limits())
+
+
+def equal_memory(bench: Bench, case, repetitions):
+    """The same memory for the whole process, cold: against llama.cpp, mapped or direct, plain and with its own speculation."""
+    limits = Limits(memory_bytes=EQUAL_MEMORY[case], timeout_seconds=900)
 
     def arms(repetition):
-        prompt = bench.prompt(repetition)
-        text = chat(prompt)
-        plain = bench.peer.complete_mapped(target, text, tokens, context=CONTEXT)
-        drafted = bench.peer.speculate_mapped(target, draft, text, tokens, PEER_DRAFT_TOKENS, context=CONTEXT)
-        return [
-            _arm(bench, "lever", case, prompt, "--ram", PEER_BYTES, limits=limits),
-            Arm("peer", bench.peer, [target], plain, Peer.parse_completion, limits=limits, cold=True),
-            Arm("peer_drafted", bench.peer, [target, draft], drafted, Peer.parse_speculation, limits=limits, cold=True),
-        ]
+        lever = _arm(bench, "lever", case, repetition, "--ram", EQUAL_MEMORY[case], limits=limits)
+        return [lever, *_peer_arms(bench, case, repetition, limits)]
 
     bench.rounds("equal_memory", case, arms, repetitions)

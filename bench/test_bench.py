@@ -13,7 +13,8 @@ import figures
 import rows
 import runner
 import summary
-from programs import Lever, Peer
+from peers.llama_cpp import LlamaCpp
+from programs import Lever
 
 
 def row(arm, pair, values, **more):
@@ -81,17 +82,17 @@ class Parsers(unittest.TestCase):
             "0.2 I common_perf_print: prompt eval time =    4000.00 ms /    15 tokens (  316 ms per token)\n"
             "0.2 I common_perf_print:        eval time =    5000.00 ms /    10 runs   ( 500 ms per token)\n"
         )
-        values = Peer.parse_completion(runner.Result(stderr=text))
+        values = LlamaCpp.parse_completion(runner.Result(stderr=text))
         self.assertEqual(values["decode_tokens_per_second"], 2)
         self.assertEqual((values["prefill_seconds"], values["prompt_tokens"]), (4.0, 15))
         with self.assertRaises(ValueError):
-            Peer.parse_completion(runner.Result(stderr="killed"))
+            LlamaCpp.parse_completion(runner.Result(stderr="killed"))
 
     def test_llama_bench(self):
-        values = Peer.parse_bench(runner.Result(stdout='[{"n_prompt": 0, "n_gen": 4, "avg_ts": 2.5}]'))
+        values = LlamaCpp.parse_bench(runner.Result(stdout='[{"n_prompt": 0, "n_gen": 4, "avg_ts": 2.5}]'))
         self.assertEqual(values["decode_tokens_per_second"], 2.5)
         with self.assertRaises(ValueError):
-            Peer.parse_bench(runner.Result(stdout="[]"))
+            LlamaCpp.parse_bench(runner.Result(stdout="[]"))
 
 
 class Rows(unittest.TestCase):
