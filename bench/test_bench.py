@@ -1,15 +1,24 @@
 #!/usr/bin/env python3
 """Tests of the runner and of what is made of rows. No model, no lever, no peer; those that want root skip without it."""
 
+import contextlib
+import io
 import json
+import math
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
 
+import compare
+import entropy
 import figures
+import gguf
+import report
+import reports
 import rows
 import runner
 import summary
@@ -50,6 +59,201 @@ class Figures(unittest.TestCase):
             self.assertEqual(figure.values([]), [])
             reason = {"benchmark": figure.benchmark, "case": figure.case, "status": "skipped", "reason": "no"}
             self.assertEqual(summary._line(figure, [reason])["verdict"], "skipped: no")
+
+
+def answer(arm, task, prompt, rate, **more):
+    """A row as `lever bench` writes it."""
+    values = {"decode_tokens_per_second": rate, "decode_seconds": 10.0, "completion_tokens": 100, "first_token_seconds": 2.0}
+    values.update(draft_seconds=3.0, draft_hidden_seconds=2.0, head_seconds=1.0, compute_seconds=4.0, io_seconds=7.0)
+    values.update(bytes_per_token=float(1 << 20), **more.pop("values", {}))
+    facts = {"schema": 2, "id": f"{arm}{prompt}{more}", "benchmark": "bench", "case": "c", "arm": arm, "pair": prompt}
+    facts.update(repetition=0, status="ok", reason="", values=values, limits={"read_bytes_per_second": None}, models=[])
+    facts["factors"] = {"task": task, "prompt": prompt, "budget": "50%", "length": 128, **more.pop("factors", {})}
+    return {**facts, **more}
+
+
+class Reports(unittest.TestCase):
+    ROWS = [
+        answer("ar", "code", "p1", 2.0),
+        answer("lever", "code", "p1", 20.0),
+        answer("ar", "code", "p2", 4.0),
+        answer("lever", "code", "p2", 16.0),
+        answer("lever", "code", "p3", 99.0),  # without a partner
+        answer("ar", "maths", "p4", 2.0),
+        answer("lever", "maths", "p4", 6.0),
+        {**answer("lever", "maths", "p5", 50.0), "status": "failed", "reason": "it fell"},
+    ]
+
+    def lines(self, table, **wanted):
+        return [line for line in table if all(line.get(k) == v for k, v in wanted.items())]
+
+    def test_medians_spreads_and_means_over_tasks(self):
+        table = reports.by_task(self.ROWS)
+        (code,) = self.lines(table, strategy="lever", task="code")
+        self.assertEqual((code["n"], code["median"], code["least"], code["most"]), (3, 20, 16, 99))
+        self.assertEqual(code["over_ar"], 7)  # of 10 and 4: a row without a partner is in no ratio
+        (maths,) = self.lines(table, strategy="lever", task="maths")
+        self.assertEqual((maths["n"], maths["over_ar"]), (1, 3))
+        (mean,) = self.lines(table, strategy="lever", task="mean")
+        self.assertEqual((mean["median"], mean["over_ar"], mean["n"]), (13, 5, 4))
+
+    def test_the_papers_tasks_make_the_mean_where_all_are_there(self):
+        lines = [{"task": t, "median": m} for t, m in (("code", 3), ("maths", 2), ("dialogue", 1), ("editing", 50))]
+        self.assertEqual(reports.mean_over_tasks(lines), 2)
+        self.assertEqual(reports.mean_over_tasks(lines[2:]), 25.5)
+        self.assertIsNone(reports.mean_over_tasks([]))
+
+    def test_stages_add_up_to_the_time_of_a_token(self):
+        found = reports.stage_seconds(self.ROWS[0])
+        self.assertAlmostEqual(sum(found.values()), 100)  # ms
+        self.assertEqual([round(found[stage]) for stage in reports.STAGES], [10, 10, 40, 30, 10])
+
+    def test_the_headline(self):
+        deep = [{"name": "deep-q4_0.lvr"}]
+        made = []
+        for task, ar, chain8, chain16, lever in (("code", 1, 4, 6, 9), ("maths", 1, 5, 4, 8), ("dialogue", 1, 2, 3, 4)):
+            rates = {"ar": ar, "chain:8": chain8, "chain:16": chain16, "lever": lever}
+            made += [answer(arm, task, task, rate, models=deep) for arm, rate in rates.items()]
+        for task, plain, drafted, lever in (("code", 0.5, 2, 8), ("maths", 0.5, 1, 8), ("dialogue", 0.5, 1, 2)):
+            for arm, rate in (("peer", plain), ("peer_chain_8", drafted), ("lever", lever)):
+                made.append(answer(arm, task, "peers " + task, rate, models=deep, benchmark="equal_memory"))
+        found = {line["what"]: line for line in reports.headline(made)}
+        plain = found["4 GB, equal --ram of 1.2G: lever / plain"]
+        self.assertEqual((plain["code"], plain["maths"], plain["dialogue"], plain["mean"]), (9, 8, 4, 7))
+        self.assertEqual(plain["verdict"], "reached")
+        chain = found["the same: lever / tuned chain (chain:16)"]
+        self.assertAlmostEqual(chain["mean"], (9 / 6 + 8 / 4 + 4 / 3) / 3)
+        self.assertEqual(found["4 GB, cgroup of 1.2G: lever / llama.cpp, mmap, plain"]["mean"], 12)
+        self.assertEqual(found["the same: lever / llama.cpp's best"]["mean"], (4 + 8 + 2) / 3)
+        self.assertEqual(found["default pair, equal --ram of 900M: lever / plain"]["verdict"], "not measured")
+
+    def test_acceptance_by_depth(self):
+        def node(i, parent, a):
+            return {"i": i, "parent": parent, "a": a, "verified": True}
+
+        nodes = [node(1, 0, 0.5), node(2, 0, 0.25), node(3, 1, 0.5), {**node(4, 3, 0.9), "verified": False}]
+        table = reports.acceptance([{"path": [1], "nodes": nodes}, {"path": [], "nodes": nodes}])
+        self.assertEqual(table[0], {"depth": 1, "offered": 2, "measured": 0.5, "expected": 0.75})
+        self.assertEqual(table[1], {"depth": 2, "offered": 1, "measured": 0, "expected": 0.5})
+        self.assertEqual(len(table), 2)
+
+    def test_a_timeline_has_no_gaps_but_what_no_stage_took(self):
+        cycle = {"draft_seconds": 1.0, "pass_seconds": 2.0, "head_seconds": 0.5, "seconds": 4.0, "tokens": 3}
+        lines = reports.timeline([cycle, cycle])
+        self.assertEqual([(line["begin"], line["end"]) for line in lines],
+                         [(0, 1), (1, 3), (3, 3.5), (4, 5), (5, 7), (7, 7.5)])
+
+    def test_every_report_copes_with_rows_of_others_and_with_none(self):
+        for one in reports.REPORTS:
+            with self.subTest(name=one.name):
+                self.assertIsInstance(one.table([]), list)
+                if not one.traces and one.name != "entropy":
+                    one.table(self.ROWS)
+                self.assertTrue(report.missing(one, "raw").startswith("no rows"))
+
+    def test_rows_measured_again_count_once(self):
+        first, again = answer("ar", "code", "p", 1.0), answer("ar", "code", "p", 2.0)
+        self.assertEqual(report.newest([first, again]), [again])
+        self.assertEqual(report.newest([first, {**again, "status": "failed"}]), [first])
+
+    def test_command_writes_csv_and_says_what_is_missing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            raw = os.path.join(folder, "raw")
+            os.mkdir(raw)
+            with open(os.path.join(raw, "speed.jsonl"), "w", encoding="utf-8") as file:
+                file.writelines(json.dumps(row) + "\n" for row in self.ROWS)
+            tool = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "report.py")]
+            places = ["--no-plots", "--raw", raw, "--out", folder]
+            done = subprocess.run([*tool, "speed", *places], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(os.path.join(folder, "speed.csv"), encoding="utf-8") as file:
+                self.assertEqual(file.readline(), "strategy,task,n,median,least,most,over_ar\n")
+                self.assertEqual(file.readline(), "ar,code,2,3.0,2.0,4.0,\n")
+            done = subprocess.run([*tool, "length", *places], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("--lengths 32,", done.stdout)
+            done = subprocess.run([*tool, "lenght", *places], capture_output=True, text=True, check=False)
+            self.assertIn("no report 'lenght'", done.stderr)
+
+    def test_plots_without_a_display(self):
+        try:
+            import matplotlib  # pylint: disable=unused-import,import-outside-toplevel
+        except ImportError:
+            self.skipTest("no matplotlib in this Python (bench/requirements.txt)")
+        kept = os.environ.pop("DISPLAY", None)
+        try:
+            traces = [{"strategy": "lever", "path": [1], "seconds": 2.0, "seconds_expected": 1.9, "draft_seconds": 0.5,
+                       "pass_seconds": 1.0, "head_seconds": 0.25, "tokens": 2, "tokens_expected": 1.5,
+                       "nodes": [{"i": 1, "parent": 0, "a": 0.5, "verified": True}]}] * 3
+            row = answer("lever", "dialogue", "p6", 5.0, factors={"phone": "x", "shape": "y", "temperature": 0})
+            row["limits"] = {"read_bytes_per_second": 5e8}
+            coded = {"type": "Q4_0", "streamed_bytes": 5, "entropy_share": 0.9, "coded_share": 0.9,
+                     "decode_bytes_per_second": 1e9, "breakeven_own_core": 9e8, "breakeven_shared_core": 1e8}
+            with tempfile.TemporaryDirectory() as folder:
+                for one in reports.REPORTS:
+                    given = traces if one.traces else [*self.ROWS, row, {**row, "arm": "ar"}]
+                    lines = one.table([{**row, "values": coded}] if one.name == "entropy" else given)
+                    if one.plot and lines:
+                        for path in report.plots.draw(one, lines, folder):
+                            self.assertGreater(os.path.getsize(path), 1000, path)
+                made = {name.split(".")[0] for name in os.listdir(folder)}
+                self.assertEqual(made, {one.name for one in reports.REPORTS if one.plot})
+        finally:
+            if kept is not None:
+                os.environ["DISPLAY"] = kept
+
+
+class Compare(unittest.TestCase):
+    @staticmethod
+    def rows(rates, arm="lever"):
+        return [answer(arm, "code", f"p{i}", rate) for i, rate in enumerate(rates)]
+
+    def verdict(self, before, after, lower=False):
+        logs = compare.paired_logs(self.rows(before), self.rows(after), "decode_tokens_per_second")
+        return compare.verdict(logs.get("lever", []), lower)
+
+    def test_verdicts(self):
+        base = [10.0, 20.0, 5.0, 8.0, 12.0, 30.0]
+        self.assertEqual(self.verdict(base, [r * f for r, f in zip(base, (0.9, 0.85, 0.92, 0.88, 0.9, 0.95))]), "slower")
+        self.assertEqual(self.verdict(base, [r * f for r, f in zip(base, (1.1, 1.2, 1.05, 1.1, 1.1, 1.2))]), "faster")
+        noisy = [r * f for r, f in zip(base, (0.8, 1.25, 1.1, 0.9, 1.2, 0.85))]
+        self.assertEqual(self.verdict(base, noisy), "no difference beyond noise")
+        self.assertEqual(self.verdict(base, base), "no difference beyond noise")
+        self.assertEqual(self.verdict(base[:4], [1.0] * 4), "too few pairs")
+        self.assertEqual(self.verdict(base, [r * 1.2 for r in base], lower=True), "slower")
+
+    def test_the_mean_is_geometric_and_the_interval_holds_it(self):
+        mean, low, high = compare.interval([math.log(2), math.log(0.5), math.log(2), math.log(0.5)])
+        self.assertAlmostEqual(mean, 1)
+        self.assertLess(low, 1)
+        self.assertGreater(high, 1)
+
+    def test_exit_codes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = []
+            for name, rates in (("a", [10.0] * 6), ("b", [8.0] * 6), ("c", [11.0] * 6), ("d", [10.0] * 2)):
+                paths.append(os.path.join(folder, name))
+                with open(paths[-1], "w", encoding="utf-8") as file:
+                    file.writelines(json.dumps(row) + "\n" for row in self.rows(rates))
+            for other, code in zip(paths[1:] + ["/nowhere"], (1, 0, 2, 2)):
+                kept, sys.argv = sys.argv, ["compare.py", paths[0], other]
+                try:
+                    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                        self.assertEqual(compare.main(), code, other)
+                finally:
+                    sys.argv = kept
+
+
+class Entropy(unittest.TestCase):
+    def test_bits(self):
+        self.assertEqual(entropy.entropy({0: 4}), 0)
+        self.assertEqual(entropy.entropy({0: 2, 1: 2}), 1)
+        self.assertEqual(entropy.entropy_by_position(bytes([0, 1, 0, 2, 0, 1, 0, 2]), 2), 0.5)
+        self.assertEqual(entropy.nibble_entropy(bytes([0x00, 0x10])), 1)
+
+    def test_fields_keep_every_byte(self):
+        kind = gguf.Type("T", 2, 4, (1, 3))
+        self.assertEqual(entropy.fields(bytes(range(8)), kind), [bytes([1, 5]), bytes([3, 7]), bytes([0, 2, 4, 6])])
 
 
 class Parsers(unittest.TestCase):

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Makes the tables and figures of docs/RESULTS.md from raw rows, each by one command.
+
+    bench/report.py --list                 what there is, and which command makes the rows
+    bench/report.py speed                  docs/results/speed.csv, .svg and .png from docs/results/raw/
+    bench/report.py                        all whose rows are there
+    bench/report.py speed ROWS.jsonl...    from other rows
+    bench/report.py --update               all, and their tables in docs/RESULTS.md
+    bench/report.py --no-plots             tables alone: nothing but Python is needed
+"""
+
+import argparse
+import csv
+import glob
+import json
+import os
+import sys
+
+sys.dont_write_bytecode = True
+
+import plots
+import rows
+from reports import REPORTS
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def files_of(report, raw):
+    return sorted(glob.glob(os.path.join(raw, report.raw)))
+
+
+def read_traces(paths):
+    """The cycles of traces, as `lever run --trace` or `lever bench --trace` writes them: of one answer after the other."""
+    found = []
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                if line.endswith("\n"):  # a run that was broken off may have left half a line
+                    cycle = json.loads(line)
+                    found.append(cycle.get("trace", cycle))
+    return [cycle for cycle in found if cycle["strategy"] == "lever"]
+
+
+def newest(all_rows):
+    """Rows that were measured again count once: the last one of an id that went well, else the last one."""
+    by_id = {}
+    for row in all_rows:
+        key = row.get("id") or id(row)
+        if key not in by_id or row["status"] == "ok" or by_id[key]["status"] != "ok":
+            by_id[key] = row
+    return list(by_id.values())
+
+
+def make_table(report, paths):
+    return report.table(read_traces(paths) if report.traces else newest(rows.read(paths)))
+
+
+def cell(value):
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def write_csv(lines, path):
+    columns = list(dict.fromkeys(key for line in lines for key in line))
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([["" if line.get(c) is None else line.get(c) for c in columns] for line in lines])
+
+
+LINES_SHOWN = 60
+
+
+def markdown(lines):
+    columns = list(dict.fromkeys(key for line in lines for key in line))
+    cells = [columns, ["---"] * len(columns)]
+    cells += [[cell(line.get(column)) for column in columns] for line in lines[:LINES_SHOWN]]
+    text = "\n".join("| " + " | ".join(row) + " |" for row in cells)
+    return text + (f"\n\n{len(lines) - LINES_SHOWN} more lines in the CSV." if len(lines) > LINES_SHOWN else "")
+
+
+def missing(report, raw):
+    command = report.command
+    if command.startswith("as "):
+        other = next(r for r in REPORTS if r.name == command.removeprefix("as "))
+        command = other.command
+    shown = os.path.relpath(raw, ROOT) if raw.startswith(ROOT) else raw
+    return f"no rows ({report.raw}); they are made by: {command.replace('{raw}', shown)}"
+
+
+def make(report, paths, options):
+    lines = make_table(report, paths)
+    if not lines:
+        return None
+    path = os.path.join(options.out, report.name + ".csv")
+    write_csv(lines, path)
+    made = [path]
+    if report.plot and not options.no_plots:
+        made += plots.draw(report, lines, options.out)
+    print(f"{report.name}: {len(lines)} lines from {', '.join(map(os.path.basename, paths))}: {', '.join(made)}")
+    return lines
+
+
+def update(path, tables, options):
+    """Puts the tables between their marks: <!-- begin NAME --> and <!-- end NAME -->."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    for report in REPORTS:
+        begin, end = f"<!-- begin {report.name} -->", f"<!-- end {report.name} -->"
+        if begin not in text or end not in text:
+            continue
+        lines = tables.get(report.name)
+        body = markdown(lines) if lines else "Not measured yet: " + missing(report, options.raw)
+        head, rest = text.split(begin, 1)
+        text = head + begin + "\n" + body + "\n" + end + rest.split(end, 1)[1]
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", nargs="?", help="of the report (default: all)")
+    parser.add_argument("rows", nargs="*", metavar="ROWS", help="files to take instead of those in --raw")
+    parser.add_argument("--list", action="store_true", help="list the reports and end")
+    parser.add_argument("--raw", default=os.path.join(ROOT, "docs", "results", "raw"), help="folder of the rows")
+    parser.add_argument("--out", default=os.path.join(ROOT, "docs", "results"), help="folder of tables and figures")
+    parser.add_argument("--no-plots", action="store_true", help="CSV alone")
+    parser.add_argument("--update", action="store_true", help="put the tables into docs/RESULTS.md")
+    return parser.parse_args()
+
+
+def main():
+    options = parse_arguments()
+    if options.list:
+        for report in REPORTS:
+            print(f"{report.name:<12} {report.title}\n    {missing(report, options.raw).split('by: ', 1)[1]}")
+        return 0
+    chosen = [report for report in REPORTS if options.name in (None, report.name)]
+    if not chosen:
+        sys.exit(f"report.py: there is no report '{options.name}'; --list shows them")
+    if not options.no_plots:
+        try:
+            plots.with_matplotlib()
+        except OSError as error:
+            sys.exit(f"report.py: {error}")
+    os.makedirs(options.out, exist_ok=True)
+    tables, code = {}, 0
+    for report in chosen:
+        paths = options.rows or files_of(report, options.raw)
+        try:
+            tables[report.name] = make(report, paths, options) if paths else None
+        except (OSError, ValueError, KeyError) as error:
+            sys.exit(f"report.py: {report.name}: {type(error).__name__}: {error}")
+        if not tables[report.name]:
+            print(f"{report.name}: {missing(report, options.raw)}")
+            code = 1 if options.name else code
+    if options.update:
+        update(os.path.join(ROOT, "docs", "RESULTS.md"), tables, options)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
