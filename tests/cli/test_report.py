@@ -43,7 +43,7 @@ class Tables(unittest.TestCase):
         three = ["--tasks", "code,maths,dialogue", "--each", "1"]
         arms = ["--strategies", "lever,chain:4,edge,ar"]
         bench(*arms, *three, "--budgets", "none", "--out", "speed.jsonl")
-        bench("--strategies", "lever+fixed:4", *three, "--budgets", "0%", "--out", "traced.jsonl", "--trace", "trace.jsonl")
+        bench("--strategies", "lever+fixed:4", *three, "--budgets", "0%", "--out", "fixed.jsonl", "--trace", "trace.jsonl")
         bench(*arms, *three, "--budgets", "0%,100%", "--out", "budget.jsonl")
         bench("--strategies", "lever,lever+no-ahead,lever+fixed:4", *three, "--budgets", "0%", "--out", "ablation.jsonl")
         bench("--strategies", "lever,ar", *three, "--budgets", "none", "--repetitions", "2", "--out", "again.jsonl")
