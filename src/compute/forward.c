@@ -27,7 +27,7 @@ static size_t round_up(size_t bytes) {
 /* --- Sizes ------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    size_t x, normed, q, k, v, attended, gate, up, mixed, rounded[2], angles, paths, scratch;
+    size_t x, normed, q, k, v, attended, gate, up, mixed, rounded[2], angles, paths, places, scratch;
     size_t scratch_stride;
     size_t total;
     size_t work_bytes;
@@ -69,10 +69,11 @@ static workspace_sizes sizes_of(const lv_model *model, uint32_t rows_max, uint32
     }
     s.angles = round_up(sizeof(float) * rows_max * h->rope.dims);
     s.paths = round_up(sizeof(lv_path) * rows_max);
+    s.places = round_up(sizeof(lv_forward_place) * rows_max);
     s.scratch_stride = round_up(max_size(lv_kernel_scratch_bytes(widest), lv_attention_scratch_bytes()));
     s.scratch = threads * s.scratch_stride;
     s.total = s.x + s.normed + s.q + s.k + s.v + s.attended + s.gate + s.up + s.mixed + s.rounded[0] + s.rounded[1] +
-              s.angles + s.paths + s.scratch;
+              s.angles + s.paths + s.places + s.scratch;
     /* Products of ggml's want rounded activations and room to swap tiles. */
     s.work_bytes = threads * (size_t)4096 + (64u << 10);
     if (uses_ggml) s.work_bytes += batch * widest * sizeof(float) + threads * ((size_t)576 << 10);
@@ -112,6 +113,7 @@ static void carve_workspace(lv_forward *f, const workspace_sizes *s) {
     f->rounded[1] = carve(&next, s->rounded[1]);
     f->angles = carve(&next, s->angles);
     f->paths = carve(&next, s->paths);
+    f->places = carve(&next, s->places);
     f->linear.scratch = carve(&next, s->scratch);
     f->linear.scratch_stride = s->scratch_stride;
     assert(next == f->workspace.data + s->total);
@@ -251,7 +253,7 @@ lever_status lv_forward_wait_block(lv_forward *f, uint32_t block, const lv_lease
 
 /* --- A pass ------------------------------------------------------------------------------------------------------ */
 
-static lever_status look_up_embedding(lv_forward *f, int32_t token, float *out, lever_error *error) {
+lever_status lv_forward_embedding(lv_forward *f, int32_t token, float *out, lever_error *error) {
     const lv_tensor *table = f->model->token_embd;
     if (token < 0 || (uint64_t)token >= table->rows_count) {
         return lv_fail(error, LEVER_E_ARGUMENT, "token %d is not in the vocabulary of %llu tokens", token,
@@ -277,10 +279,11 @@ lever_status lv_forward_begin(lv_forward *f, const lv_pass *pass, lever_error *e
     f->keep_leases = false;
     const size_t width = f->model->hparams.embedding;
     for (size_t i = 0; i < pass->rows_count; i++) {
-        LV_TRY(look_up_embedding(f, pass->rows[i].token, f->x + i * width, error));
+        LV_TRY(lv_forward_embedding(f, pass->rows[i].token, f->x + i * width, error));
         lv_rope_angles(&f->model->hparams.rope, f->options.weights->rope_factors, pass->rows[i].position,
                        f->angles + i * f->model->hparams.rope.dims);
         f->paths[i] = pass->rows[i].path;
+        f->places[i] = (lv_forward_place){pass->rows[i].kv, pass->rows[i].slot};
     }
     f->counters.passes++;
     return LEVER_OK;
@@ -288,6 +291,20 @@ lever_status lv_forward_begin(lv_forward *f, const lv_pass *pass, lever_error *e
 
 const float *lv_forward_hidden(const lv_forward *f, size_t row) {
     return f->x + row * f->model->hparams.embedding;
+}
+
+void lv_forward_keep_rows(lv_forward *f, const uint32_t *keep, size_t keep_count) {
+    const size_t width = f->model->hparams.embedding, dims = f->model->hparams.rope.dims;
+    assert(keep_count > 0 && keep_count <= f->pass.rows_count && f->leases_count == 0);
+    for (size_t i = 0; i < keep_count; i++) {
+        assert(keep[i] < f->pass.rows_count && (i == 0 || keep[i] > keep[i - 1]));
+        if (keep[i] == i) continue;
+        memcpy(f->x + i * width, f->x + keep[i] * width, width * sizeof(float));
+        memcpy(f->angles + i * dims, f->angles + keep[i] * dims, dims * sizeof(float));
+        f->paths[i] = f->paths[keep[i]];
+        f->places[i] = f->places[keep[i]];
+    }
+    f->pass.rows_count = keep_count;
 }
 
 /* --- The head ---------------------------------------------------------------------------------------------------- */

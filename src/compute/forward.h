@@ -80,6 +80,13 @@ lever_status lv_forward_layers(lv_forward *forward, uint32_t layer_first, uint32
 /* The residual stream of row `row` of the pass, as it stands. Borrowed until the next pass. */
 const float *lv_forward_hidden(const lv_forward *forward, size_t row);
 
+/* Between two ranges of layers: the rows keep[0] < keep[1] < ... go on as rows 0, 1, ..., the others are over. A row
+ * that goes on needs those of its path. What is computed for it has the same bits as if all had gone on. */
+void lv_forward_keep_rows(lv_forward *forward, const uint32_t *keep, size_t keep_count);
+
+/* A token's row of the embedding table, as floats. */
+lever_status lv_forward_embedding(lv_forward *forward, int32_t token, float *out, lever_error *error);
+
 /* Logits of some rows after the last layer: out[i * lv_forward_logits_count()] for rows[i]; any count. */
 lever_status lv_forward_logits(lv_forward *forward, const uint32_t *rows, size_t rows_count, float *out,
                                lever_error *error);

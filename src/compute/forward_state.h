@@ -13,6 +13,12 @@
 /* Pinned blocks cost nothing to hold, so that a graph may span many layers of a resident model. */
 enum { LV_FORWARD_LEASES_MAX = 256 };
 
+/* Where a row's keys and values go. */
+typedef struct {
+    lv_kv *kv;
+    uint32_t slot;
+} lv_forward_place;
+
 struct lv_forward {
     lv_forward_options options;
     const lv_model *model;
@@ -30,6 +36,7 @@ struct lv_forward {
     uint8_t *rounded[2];         /* by lv_activation_format */
     float *angles;               /* rows_max x rope dims: cosines and sines of the row's position */
     lv_path *paths;              /* rows_max */
+    lv_forward_place *places;    /* rows_max */
 
     lv_compute_threads compute_threads;
     bool computed_single;

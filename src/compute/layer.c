@@ -105,7 +105,7 @@ static void add_rope(lv_forward *f, size_t row_first, size_t rows_count) {
 /* --- Cache and attention ----------------------------------------------------------------------------------------- */
 
 typedef struct {
-    const lv_row *rows;
+    const lv_forward_place *places;
     size_t rows_count, width;
     uint32_t layer;
     const float *k, *v;
@@ -116,7 +116,7 @@ static void run_store(int ith, int nth, void *user) {
     size_t first, end;
     share(record->rows_count, ith, nth, &first, &end);
     for (size_t i = first; i < end; i++) {
-        lv_kv_store(record->rows[i].kv, record->layer, record->rows[i].slot, record->k + i * record->width,
+        lv_kv_store(record->places[i].kv, record->layer, record->places[i].slot, record->k + i * record->width,
                     record->v + i * record->width);
     }
 }
@@ -144,7 +144,7 @@ static void run_attention(int ith, int nth, void *user) {
 static void add_attention(lv_forward *f, uint32_t layer, size_t row_first, size_t rows_count) {
     const lv_hparams *h = &f->model->hparams;
     store_record *store = lv_graph_record(f->graph, sizeof(*store));
-    *store = (store_record){.rows = f->pass.rows + row_first,
+    *store = (store_record){.places = f->places + row_first,
                             .rows_count = rows_count,
                             .width = (size_t)h->kv_heads_count * h->head_dim,
                             .layer = layer,

@@ -70,10 +70,8 @@ static int path_of(int node, int *path) {
     return depth + 1;
 }
 
-/* All nodes in one pass; node i lies in slot PREFIX + i. */
-static void run_tree(fixture *f, float *logits) {
-    lv_row rows[NODES];
-    uint32_t slots[NODES][NODES];
+/* All nodes as rows of one pass; node i lies in slot PREFIX + i. */
+static void fill_rows(fixture *f, lv_row rows[NODES], uint32_t slots[NODES][NODES]) {
     for (int i = 0; i < NODES; i++) {
         int path[NODES];
         const int count = path_of(i, path);
@@ -86,7 +84,31 @@ static void run_tree(fixture *f, float *logits) {
             .path = {.kv = &f->kv, .prefix_count = PREFIX, .path = slots[i], .path_count = (uint32_t)count},
         };
     }
+}
+
+static void run_tree(fixture *f, float *logits) {
+    lv_row rows[NODES];
+    uint32_t slots[NODES][NODES];
+    fill_rows(f, rows, slots);
     run(f, rows, NODES, logits);
+}
+
+/* Only the nodes of `keep` go on after `layers_before` layers; logits[i] are those of keep[i]. */
+static void run_pruned(fixture *f, uint32_t layers_before, const uint32_t *keep, size_t keep_count, float *logits) {
+    lever_error error;
+    lv_row rows[NODES];
+    uint32_t slots[NODES][NODES], all[NODES];
+    const uint32_t layers = f->engine->model->hparams.layers_count;
+    lv_forward *forward = f->engine->forward;
+    const lv_pass pass = {.rows = rows, .rows_count = NODES};
+    fill_rows(f, rows, slots);
+    for (uint32_t i = 0; i < NODES; i++) all[i] = i;
+    lv_store_set_head_wanted(f->engine->store, true);
+    CHECK_OK(lv_forward_begin(forward, &pass, &error));
+    CHECK_OK(lv_forward_layers(forward, 0, layers_before, &error));
+    lv_forward_keep_rows(forward, keep, keep_count);
+    CHECK_OK(lv_forward_layers(forward, layers_before, layers - layers_before, &error));
+    CHECK_OK(lv_forward_logits(forward, all, keep_count, logits, &error));
 }
 
 /* The branch that ends in `node`, one token after the other, as plain decoding does. */
@@ -125,6 +147,45 @@ static void test_branches(void **state) {
     }
 }
 
+/* Rows that go on in the middle of a pass keep their bits, wherever the others end. */
+static void test_keeping_rows(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t keep[NODES];
+        size_t count;
+    } cases[] = {{{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 11},
+                 {{0}, 1},
+                 {{1, 4, 8}, 3},
+                 {{0, 2, 5, 7, 9, 10}, 6},
+                 {{0, 1, 3, 4}, 4}};
+    lv_test_paths paths;
+    lv_test_list_models(LEVER_TINY_DIR, &paths);
+    for (size_t p = 0; p < paths.count; p++) {
+        fixture f;
+        open_fixture(&f, paths.path[p]);
+        float *wanted = calloc(NODES * f.vocabulary, sizeof(float));
+        float *got = calloc(NODES * f.vocabulary, sizeof(float));
+        assert_non_null(wanted);
+        assert_non_null(got);
+        run_prefix(&f);
+        run_tree(&f, wanted);
+        for (uint32_t before = 0; before <= f.engine->model->hparams.layers_count; before++) {
+            for (size_t c = 0; c < sizeof(cases) / sizeof(*cases); c++) {
+                run_pruned(&f, before, cases[c].keep, cases[c].count, got);
+                for (size_t i = 0; i < cases[c].count; i++) {
+                    const float *row = wanted + cases[c].keep[i] * f.vocabulary;
+                    if (memcmp(got + i * f.vocabulary, row, f.vocabulary * sizeof(float)) == 0) continue;
+                    fail_msg("%s: after %u layers, case %zu, node %u: other logits", paths.path[p], before, c,
+                             cases[c].keep[i]);
+                }
+            }
+        }
+        free(got);
+        free(wanted);
+        close_fixture(&f);
+    }
+}
+
 /* Accepts the branch down to the deepest node, moves its rows, and decodes one more token. */
 static void test_commit(void **state) {
     (void)state;
@@ -158,6 +219,7 @@ static void test_commit(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_branches), cmocka_unit_test(test_commit)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_branches), cmocka_unit_test(test_keeping_rows),
+                                       cmocka_unit_test(test_commit)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
