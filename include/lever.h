@@ -93,7 +93,9 @@ typedef enum {
     LEVER_STAGE_OPEN = 0,    /* bytes of pinned weights read */
     LEVER_STAGE_PREFILL = 1, /* prompt tokens times layers computed */
     LEVER_STAGE_PACK = 2,    /* bytes written */
-    LEVER_STAGE_VERIFY = 3   /* bytes checked */
+    LEVER_STAGE_VERIFY = 3,  /* bytes checked */
+    LEVER_STAGE_COLLECT = 4, /* tokens of text gone through */
+    LEVER_STAGE_TRAIN = 5    /* rounds through what was collected */
 } lever_stage;
 
 /* `done` of `total` units of the stage. Called from the thread that called into the library. */
@@ -110,24 +112,27 @@ typedef struct lever_engine lever_engine;
 typedef struct lever_session lever_session;
 
 typedef struct {
-    const char *model_path;  /* GGUF (first file of a split set) or packed file; required */
-    uint64_t ram_bytes;      /* budget of the whole process; 0: a stated share of what is free */
-    bool ram_unlimited;      /* true: no budget at all (ram_bytes must be 0) */
-    int target_ram_percent;  /* 0..100: share of the layer bytes to pin; -1: as the plan decides */
-    uint32_t context_tokens; /* 0: 4096 or what fits */
-    uint32_t sessions_max;   /* sessions open at once that the plan sets memory aside for; default 1 */
-    uint32_t threads;        /* compute threads in all; 0: performance cores of this machine */
-    uint32_t lanes;          /* reader threads; 0: what lever_doctor found best, else 2 */
-    uint32_t block_bytes;    /* most that one read takes; 0: 8 MiB. 64 KiB to 32 MiB */
-    uint32_t ring_bytes;     /* 0: as the plan decides */
-    bool huge_pages;         /* ask for huge pages; default true */
-    bool verify_checksums;   /* check packed blocks when first read; default true */
-    bool direct_io;          /* bypass the page cache where the system allows; default true */
-    const char *cache_dir;   /* folder with what was measured on this machine (disk, costs); may be NULL */
-    const char *draft_path;  /* GGUF or packed file of the draft model; NULL: none, plain decoding */
-    bool draft_forced;       /* keep the draft where the plan would leave it out */
-    const char *costs_path;  /* frozen costs: the same cycles in every run; NULL: measured while running */
-    lever_log_fn log;        /* may be NULL */
+    const char *model_path;     /* GGUF (first file of a split set) or packed file; required */
+    uint64_t ram_bytes;         /* budget of the whole process; 0: a stated share of what is free */
+    bool ram_unlimited;         /* true: no budget at all (ram_bytes must be 0) */
+    int target_ram_percent;     /* 0..100: share of the layer bytes to pin; -1: as the plan decides */
+    uint32_t context_tokens;    /* 0: 4096 or what fits */
+    uint32_t sessions_max;      /* sessions open at once that the plan sets memory aside for; default 1 */
+    uint32_t threads;           /* compute threads in all; 0: performance cores of this machine */
+    uint32_t lanes;             /* reader threads; 0: what lever_doctor found best, else 2 */
+    uint32_t block_bytes;       /* most that one read takes; 0: 8 MiB. 64 KiB to 32 MiB */
+    uint32_t ring_bytes;        /* 0: as the plan decides */
+    bool huge_pages;            /* ask for huge pages; default true */
+    bool verify_checksums;      /* check packed blocks when first read; default true */
+    bool direct_io;             /* bypass the page cache where the system allows; default true */
+    const char *cache_dir;      /* folder with what was measured on this machine (disk, costs); may be NULL */
+    const char *draft_path;     /* GGUF or packed file of the draft model; NULL: none, plain decoding */
+    bool draft_forced;          /* keep the draft where the plan would leave it out */
+    const char *costs_path;     /* frozen costs: the same cycles in every run; NULL: measured while running */
+    const char *predictor_path; /* of the pair's pruning predictor; NULL: looked for in cache_dir, then predictor_dir */
+    const char *predictor_dir;  /* folder with predictors that came with the program; may be NULL */
+    bool no_predictor;          /* none is loaded */
+    lever_log_fn log;           /* may be NULL */
     void *log_user;
     lever_progress_fn progress; /* may be NULL */
     void *progress_user;
@@ -299,8 +304,14 @@ typedef struct {
     uint32_t tree_nodes;     /* LEVER_STRATEGY_LEVER: always this many nodes; 0: by gain and cost */
     lever_head_mode head;    /* which rows the head computes at once */
     lever_stop_rule stop_rule;
-    bool no_ahead;        /* the draft rests while the target computes */
-    bool no_lookup;       /* no candidates from the text so far */
+    bool no_ahead;     /* the draft rests while the target computes */
+    bool no_lookup;    /* no candidates from the text so far */
+    bool no_prune;     /* no row of a pass ends in its middle, and nothing is learned there */
+    int32_t prune_cap; /* percent of a pass's nodes that may go in its middle, 0 to 100; -1: 50. 0: scores only steer
+                          drafting ahead */
+    bool prune_forced; /* measurement: as many go as the cap allows, whether it pays or not */
+    const int32_t *known_tokens; /* measurement: the answer's tokens, taken for what the predictor says; NULL */
+    size_t known_tokens_count;
     lever_trace_fn trace; /* may be NULL */
     void *trace_user;
 } lever_generate_options;
@@ -357,7 +368,9 @@ typedef struct {
     double compute_seconds;
     double head_seconds;
     double draft_seconds, draft_hidden_seconds;
-    double ahead_hit_rate;   /* share of cycles whose next token had been expanded by drafting ahead */
+    double ahead_hit_rate;  /* share of cycles whose next token had been expanded by drafting ahead */
+    uint64_t cycles_scored; /* in which the predictor was asked */
+    double prune_recall;    /* of the walk's steps to nodes of the pass, how many were to one that had stayed; 1: all */
     lever_strategy strategy; /* that was in force */
     uint64_t ram_budget;     /* UINT64_MAX: none */
     uint64_t ram_used;       /* the ledger's, now */

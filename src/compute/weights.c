@@ -161,6 +161,14 @@ lever_status lv_weights_read_vectors(lv_weights *weights, const lv_gguf *gguf, l
     return reader.status;
 }
 
+uint64_t lv_weights_fingerprint(const lv_weights *weights) {
+    const unsigned char *byte = (const unsigned char *)weights->vectors;
+    const uint64_t bytes = lv_weights_vector_bytes(weights->model);
+    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    for (uint64_t i = 0; i < bytes; i++) hash = (hash ^ byte[i]) * 0x100000001b3u;
+    return hash;
+}
+
 /* --- Rows to tiles ----------------------------------------------------------------------------------------------- */
 
 lv_weight_layout lv_weights_layout_of(const lv_tensor *tensor, bool transformed) {

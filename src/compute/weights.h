@@ -48,6 +48,9 @@ lever_status lv_weights_open(lv_weights **weights, const lv_gguf *gguf, const lv
 /* Reads the small tensors. */
 lever_status lv_weights_read_vectors(lv_weights *weights, const lv_gguf *gguf, lv_ledger *ledger, lever_error *error);
 uint64_t lv_weights_vector_bytes(const lv_model *model);
+/* Of the small tensors, which every file of a model has alike, whatever type its matrices are stored in. They must have
+ * been read. */
+uint64_t lv_weights_fingerprint(const lv_weights *weights);
 void lv_weights_close(lv_weights **weights);
 
 /* Rewrites, in place, the matrices of a block that have a kernel from rows to tiles: what pinned blocks are turned into

@@ -137,8 +137,9 @@ static lever_status gather_input(const lever_engine_options *options, const lv_e
         .program_bytes = rss_at_start + program_growth_bytes,
         .vocabulary_bytes = vocab ? lv_ledger_used_by(files->ledger, LV_MEM_VOCABULARY) : vocabulary_bound,
         .vocabulary_peak_bytes = vocabulary_bound,
-        .metadata_bytes =
-            metadata_bytes + lv_weights_vector_bytes(files->model) + lv_plan_store_bytes(files->weights->layout),
+        .metadata_bytes = metadata_bytes + lv_weights_vector_bytes(files->model) +
+                          lv_plan_store_bytes(files->weights->layout) +
+                          (files->draft ? lv_predictor_file_memory(files->model) : 0),
         .target_ram_percent = options->target_ram_percent,
         .context_tokens = options->context_tokens,
         .sessions_max = options->sessions_max,
@@ -259,6 +260,18 @@ static lever_status open_costs(lever_engine *engine, lever_error *error) {
     return lv_costs_share_open(&engine->costs, &options, &prior, engine->ledger, error);
 }
 
+static void open_predictor(lever_engine *engine) {
+    if (!engine->draft || engine->options.no_predictor) return;
+    const lv_predictor_place place = {
+        .named_path = engine->options.predictor_path,
+        .cache_dir = engine->options.cache_dir,
+        .shared_dir = engine->options.predictor_dir,
+        .target = engine->weights,
+        .draft = engine->draft->weights,
+    };
+    engine->predictor = lv_predictor_file_load(&place, &engine->log, engine->ledger);
+}
+
 /* Books what the program itself takes, makes the plan from what is in use, and puts the limit in force. */
 static lever_status make_plan(lever_engine *engine, const lv_engine_files *files, uint64_t rss_at_start,
                               lever_error *error) {
@@ -334,6 +347,7 @@ static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, leve
     engine->kernels = lv_kernels_best();
     LV_TRY(open_draft(engine, error));
     LV_TRY(open_costs(engine, error));
+    open_predictor(engine);
     LV_TRY(open_store(engine, error));
     return open_forward(engine, error);
 }
@@ -362,6 +376,7 @@ lever_status lever_engine_open(lever_engine **out, const lever_engine_options *o
     const lever_status status = open_parts(engine, rss_at_start, error);
     engine->options.model_path = engine->options.cache_dir = NULL;
     engine->options.draft_path = engine->options.costs_path = NULL;
+    engine->options.predictor_path = engine->options.predictor_dir = NULL;
     if (status != LEVER_OK) {
         lever_engine_close(&engine);
         return status;
@@ -375,6 +390,7 @@ void lever_engine_close(lever_engine **out) {
     if (!out || !*out) return;
     lever_engine *engine = *out;
     lv_ledger *ledger = engine->ledger;
+    lv_predictor_close(&engine->predictor);
     lv_costs_share_close(&engine->costs);
     lv_forward_close(&engine->forward);
     lv_free(engine->rows);

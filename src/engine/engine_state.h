@@ -11,6 +11,7 @@
 #include "engine/costs_file.h"
 #include "engine/draft_model.h"
 #include "engine/plan.h"
+#include "engine/predictor_file.h"
 #include "engine/profile.h"
 #include "model/vocab.h"
 
@@ -35,6 +36,7 @@ struct lever_engine {
 
     lv_draft_model *draft; /* NULL: none, or left out by the plan */
     lv_costs_share costs;
+    lv_predictor *predictor; /* NULL: none; used and replaced by who holds pass_lock */
 
     pthread_mutex_t transform_lock; /* guards transform_scratch: lanes and the consumer turn blocks into tiles */
     void *transform_scratch;

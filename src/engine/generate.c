@@ -7,7 +7,7 @@
 #include "engine/trace.h"
 #include "engine/verification.h"
 
-enum { PIECE_BYTES_MAX = 1024 };
+enum { PIECE_BYTES_MAX = 1024, PRUNE_CAP_DEFAULT = 50 };
 
 void lever_generate_options_init(lever_generate_options *options) {
     memset(options, 0, sizeof(*options));
@@ -15,6 +15,7 @@ void lever_generate_options_init(lever_generate_options *options) {
     options->top_p = 0.95f;
     options->repeat_penalty = 1.0f;
     options->penalty_tokens = 64;
+    options->prune_cap = -1;
 }
 
 const char *lever_strategy_text(lever_strategy strategy) {
@@ -60,7 +61,7 @@ typedef struct {
     bool drafts; /* there is a draft, and the strategy uses it */
     bool tree_is_valid;
     char *trace; /* a line; NULL: none is wanted */
-    uint64_t ahead_cycles, ahead_hits;
+    uint64_t ahead_cycles, ahead_hits, prune_lost;
 } generation;
 
 static void give_out(generation *g, int32_t token, const lv_answer_text *text) {
@@ -130,6 +131,15 @@ static void count_cycle(generation *g, const lv_cycle_result *result) {
     s->nodes_accepted += result->path_count;
     g->ahead_cycles += result->ahead;
     g->ahead_hits += result->ahead && result->hit;
+    s->nodes_pruned += result->pruned_count;
+    s->cycles_scored += result->scored;
+    g->prune_lost += result->lost_count;
+    if (!result->milder) return;
+    const uint32_t level = g->session->cycle.pruning.watch.level;
+    lv_log_write(&g->session->engine->log, LEVER_LOG_WARNING,
+                 "the pruning predictor finds less of this text than of what it was trained on: %s; 'lever train' or "
+                 "--learn adapts it",
+                 level < LV_PRUNING_LEVELS ? "pruning becomes milder" : "pruning ends");
 }
 
 static lever_status run_cycle(generation *g, lever_error *error) {
@@ -190,6 +200,20 @@ static lever_status generate_tokens(generation *g, lever_error *error) {
 
 /* --- Policy ------------------------------------------------------------------------------------------------------ */
 
+static void set_pruning(generation *g) {
+    const lever_generate_options *o = g->options;
+    lv_cycle_pruning *p = &g->session->cycle.pruning;
+    p->predictor = g->drafts && !o->no_prune && g->session->candidate_rows ? g->session->engine->predictor : NULL;
+    p->cap = (float)(o->prune_cap < 0 ? PRUNE_CAP_DEFAULT : o->prune_cap) / 100;
+    p->forced = o->prune_forced;
+    p->known = o->known_tokens;
+    p->known_first = g->session->tokens_count;
+    p->known_count = o->known_tokens_count;
+    if (!p->predictor || p->cap <= 0) return;
+    const lv_predictor_shape *shape = &p->predictor->shape;
+    g->session->cycle.drafting.prune_before = (double)shape->layer / (double)shape->layers_count;
+}
+
 static void set_policy(generation *g) {
     lever_session *session = g->session;
     const lever_generate_options *o = g->options;
@@ -205,6 +229,7 @@ static void set_policy(generation *g) {
     cycle->head = o->head;
     cycle->ahead = !o->no_ahead;
     cycle->lookup = !o->no_lookup;
+    set_pruning(g);
     session->statistics.strategy = cycle->drafting.strategy;
     g->target = lv_verification_target(g->verification);
     if (g->drafts) g->drafter = lv_speculation_drafter(session->speculation);
@@ -215,6 +240,10 @@ static lever_status check_policy(const lever_generate_options *o, lever_error *e
         (unsigned)o->stop_rule > LEVER_STOP_LONGRUN) {
         return lv_fail(error, LEVER_E_ARGUMENT, "strategy %d, head %d, stop rule %d: one of them does not exist",
                        (int)o->strategy, (int)o->head, (int)o->stop_rule);
+    }
+    if (o->prune_cap < -1 || o->prune_cap > 100) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "a cap of %d %% on pruning; give 0 to 100, or -1 for the default",
+                       (int)o->prune_cap);
     }
     if (o->chain_length > LV_DRAFTING_NODES_MAX || o->tree_nodes > LV_DRAFTING_NODES_MAX) {
         return lv_fail(error, LEVER_E_ARGUMENT, "a chain of %u and a tree of %u nodes were asked for; the most is %d",
@@ -250,6 +279,8 @@ static void fill_statistics(generation *g, const counters_snapshot *before) {
         s->draft_seconds = drafting.seconds;
         s->draft_hidden_seconds = drafting.hidden_seconds;
     }
+    const uint64_t steps = s->nodes_accepted + g->prune_lost;
+    s->prune_recall = steps > 0 ? (double)s->nodes_accepted / (double)steps : 1;
     if (g->ahead_cycles) s->ahead_hit_rate = (double)g->ahead_hits / (double)g->ahead_cycles;
     s->layer_rows = now.forward.layer_rows - before->forward.layer_rows;
     s->bytes_read = now.store.bytes_read - before->store.bytes_read;

@@ -39,6 +39,11 @@ static lever_status open_memory(lever_session *session, lever_error *error) {
     LV_TRY(lv_cycle_open(&session->cycle, engine->ledger, error));
     lv_costs_share_take(&engine->costs, &session->cycle.costs, &session->cycle.calibration);
     if (!engine->draft) return LEVER_OK;
+    if (engine->predictor) {
+        LV_TRY(lv_alloc_checked(&memory, engine->ledger, LV_MEM_SESSION, LV_PREDICTOR_CANDIDATES_MAX,
+                                h->embedding * sizeof(float), "embedding rows of candidates", error));
+        session->candidate_rows = memory;
+    }
     const lv_speculation_options options = {
         .draft = engine->draft,
         .context_tokens = session->context_tokens,
@@ -88,6 +93,7 @@ void lever_session_close(lever_session **out) {
     lever_session *session = *out;
     lv_speculation_close(&session->speculation);
     lv_cycle_close(&session->cycle);
+    lv_free(session->candidate_rows);
     lv_sampler_close(&session->sampler);
     if (session->answer_is_booked) lv_ledger_release(session->engine->ledger, LV_MEM_SESSION, answer_bytes);
     lv_free(session->logits);

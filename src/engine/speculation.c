@@ -49,6 +49,8 @@ struct lv_speculation {
     const lv_drafting *drafting; /* JOB_AHEAD */
     lv_drafting_view view;
     double seconds;
+    const lv_pruning_view *scores; /* of the pass, from its middle on; guarded by `lock` */
+    bool pass_is_over;             /* guarded by `lock` */
     lever_status job_status;
     lever_error job_error;
 };
@@ -248,16 +250,32 @@ static lever_status drafter_expand(void *user, lv_tree *tree, const uint32_t *no
 
 /* --- The thread of its own --------------------------------------------------------------------------------------- */
 
+/* Applies what the middle of the pass has found, once. With frozen costs it is waited for where a count says that the
+ * middle is, so that every run has the same cycles. True when nothing more is to come. */
+static bool take_scores(lv_speculation *s, double spent, double expected) {
+    const bool waits = s->options.costs->frozen && spent + expected > s->seconds * s->view.scored_after;
+    pthread_mutex_lock(&s->lock);
+    while (waits && !s->scores && !s->pass_is_over) pthread_cond_wait(&s->changed, &s->lock);
+    const lv_pruning_view *scores = s->scores;
+    const bool over = s->pass_is_over;
+    pthread_mutex_unlock(&s->lock);
+    if (s->options.costs->frozen && !waits) return false;
+    if (scores) lv_pruning_apply(scores, s->view.tree);
+    return scores != NULL || over;
+}
+
 static lever_status draft_ahead(lv_speculation *s, lever_error *error) {
     const double begin = now_seconds();
     const bool frozen = s->options.costs->frozen;
     double spent = 0;
+    bool scored = s->view.scored_after <= 0;
     while (!atomic_load(&s->stop)) {
         uint32_t nodes[LV_DRAFTING_WIDTH_MAX], expanded = 0;
         const uint32_t count = lv_drafting_next_ahead(s->drafting, &s->view, nodes);
         if (count == 0) break;
         const double expected = lv_cost_curve_at(&s->options.costs->draft[LV_SPLIT_ONE], count);
         if (!frozen) spent = now_seconds() - begin;
+        if (!scored && (scored = take_scores(s, spent, expected))) continue;
         if (spent + expected * fit_share > s->seconds) break;
         double seconds = 0;
         LV_TRY(drafter_expand(s, s->view.tree, nodes, count, LV_SPLIT_ONE, &expanded, &seconds, error));
@@ -320,6 +338,8 @@ static void drafter_ahead_begin(void *user, const lv_drafting *drafting, const l
     s->drafting = drafting;
     s->view = *view;
     s->seconds = seconds;
+    s->scores = NULL;
+    s->pass_is_over = false;
     start_job(s, JOB_AHEAD);
 }
 
@@ -327,7 +347,19 @@ static lever_status drafter_ahead_end(void *user, lever_error *error) {
     lv_speculation *s = user;
     /* With frozen costs a count decides, and its end is waited for. */
     if (!s->options.costs->frozen) atomic_store(&s->stop, true);
+    pthread_mutex_lock(&s->lock);
+    s->pass_is_over = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
     return finish_job(s, error);
+}
+
+static void drafter_scored(void *user, const lv_pruning_view *view) {
+    lv_speculation *s = user;
+    pthread_mutex_lock(&s->lock);
+    s->scores = view;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
 }
 
 static void drafter_commit(void *user, lv_tree *tree, const uint32_t *path, uint32_t path_count) {
@@ -367,6 +399,7 @@ lv_drafter lv_speculation_drafter(lv_speculation *s) {
         .expand = drafter_expand,
         .ahead_begin = s->options.threads > 1 ? drafter_ahead_begin : NULL,
         .ahead_end = drafter_ahead_end,
+        .scored = drafter_scored,
         .commit = drafter_commit,
         .rerooted = drafter_rerooted,
     };

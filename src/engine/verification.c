@@ -79,21 +79,73 @@ static void take_times(lever_engine *engine, pass_times *times) {
     *times = (pass_times){lv_clock_now_ns(&lv_clock_real), forward.compute_ns, store.wait_ns};
 }
 
-static void learn_pass(lv_verification *v, uint32_t rows_count, lv_split split, const pass_times *before) {
+/* What a part of a pass said about its number of rows, as if all layers had been computed with it. */
+static void learn_part(lv_costs *costs, lv_split split, uint32_t rows_count, const pass_times *from,
+                       const pass_times *to, double share) {
+    lv_cost_curve_learn(&costs->layers[split], rows_count, lv_seconds(to->compute_ns - from->compute_ns) / share);
+}
+
+/* The pass, whose rows were `rows_count` up to `middle`, a share `before` of its layers, and `rows_after` from there.
+ */
+static void learn_pass(lv_verification *v, uint32_t rows_count, uint32_t rows_after, double before, lv_split split,
+                       const pass_times *begin, const pass_times *middle) {
     lv_costs *costs = &v->session->cycle.costs;
     if (costs->frozen) return;
     pass_times now;
     take_times(v->session->engine, &now);
-    const double idle = v->pass_end_ns ? lv_seconds(before->begin_ns - v->pass_end_ns) : 0;
+    const double idle = v->pass_end_ns ? lv_seconds(begin->begin_ns - v->pass_end_ns) : 0;
     v->pass_end_ns = now.begin_ns;
     if (lv_forward_computed_single(v->session->engine->forward)) split = LV_SPLIT_ONE;
-    lv_costs_learn_pass(costs, split, rows_count, lv_seconds(now.begin_ns - before->begin_ns),
-                        lv_seconds(now.compute_ns - before->compute_ns), lv_seconds(now.wait_ns - before->wait_ns),
-                        idle);
+    double compute = lv_seconds(now.compute_ns - begin->compute_ns);
+    if (rows_after < rows_count) {
+        learn_part(costs, split, rows_count, begin, middle, before);
+        compute = lv_seconds(now.compute_ns - middle->compute_ns) / (1 - before);
+    }
+    lv_costs_learn_pass(costs, split, rows_after, lv_seconds(now.begin_ns - begin->begin_ns), compute,
+                        lv_seconds(now.wait_ns - begin->wait_ns), idle);
+}
+
+static const float *source_hidden(void *user, uint32_t row) {
+    const lever_session *session = user;
+    return lv_forward_hidden(session->engine->forward, row);
+}
+
+static lever_status source_embedding(void *user, int32_t token, float *row, lever_error *error) {
+    const lever_session *session = user;
+    return lv_forward_embedding(session->engine->forward, token, row, error);
+}
+
+/* Rows of shadow candidates that are not in memory yet: better now than in the middle of the pass. */
+static lever_status fetch_rows(const lever_session *session, const lv_pruning_view *view, lever_error *error) {
+    for (uint32_t c = 0; c < view->candidates_first[view->rows_count]; c++) {
+        LV_TRY(
+            lv_forward_embedding(session->engine->forward, view->candidates[c].token, session->candidate_rows, error));
+    }
+    return LEVER_OK;
+}
+
+/* All layers, or those behind the pause with the rows that it kept. */
+static lever_status run_layers(lv_verification *v, uint32_t rows_count, const lv_pause *pause, uint32_t *rows_after,
+                               pass_times *middle, lever_error *error) {
+    lever_session *session = v->session;
+    lever_engine *engine = session->engine;
+    const uint32_t layers = engine->model->hparams.layers_count;
+    uint32_t keep[LV_PRUNING_ROWS_MAX];
+    *rows_after = rows_count;
+    for (uint32_t i = 0; i < rows_count; i++) v->rows[i] = i;
+    if (!pause) return lv_forward_layers(engine->forward, 0, layers, error);
+    const lv_pruning_source source = {
+        .user = session, .hidden = source_hidden, .embedding = source_embedding, .rows = session->candidate_rows};
+    LV_TRY(lv_forward_layers(engine->forward, 0, pause->layers_before, error));
+    LV_TRY(pause->middle(pause->user, &source, keep, rows_after, error));
+    for (uint32_t i = 0; i < *rows_after; i++) v->rows[keep[i]] = i;
+    if (*rows_after < rows_count) lv_forward_keep_rows(engine->forward, keep, *rows_after);
+    take_times(engine, middle);
+    return lv_forward_layers(engine->forward, pause->layers_before, layers - pause->layers_before, error);
 }
 
 static lever_status target_verify(void *user, const lv_tree *tree, const uint32_t *nodes, uint32_t count,
-                                  lv_split split, lever_error *error) {
+                                  lv_split split, const lv_pause *pause, lever_error *error) {
     lv_verification *v = user;
     lever_session *session = v->session;
     lever_engine *engine = session->engine;
@@ -101,13 +153,16 @@ static lever_status target_verify(void *user, const lv_tree *tree, const uint32_
     lock(v);
     fill_rows(v, tree, nodes, count);
     const lv_pass pass = {.rows = engine->rows, .rows_count = count + 1, .cancel = &session->cancelled};
-    pass_times before;
+    const double layers = engine->model->hparams.layers_count;
+    uint32_t rows_after;
+    pass_times before, middle = {0};
     take_times(engine, &before);
     lv_store_set_head_wanted(engine->store, true);
     lv_forward_set_threads(engine->forward, split == LV_SPLIT_ONE ? LV_COMPUTE_ONE : LV_COMPUTE_AUTO);
+    if (pause) LV_TRY(fetch_rows(session, pause->view, error));
     LV_TRY(lv_forward_begin(engine->forward, &pass, error));
-    LV_TRY(lv_forward_layers(engine->forward, 0, engine->model->hparams.layers_count, error));
-    learn_pass(v, count + 1, split, &before);
+    LV_TRY(run_layers(v, count + 1, pause, &rows_after, &middle, error));
+    learn_pass(v, count + 1, rows_after, pause ? pause->layers_before / layers : 1, split, &before, &middle);
     session->statistics.cycles++;
     session->statistics.nodes_verified += count + 1;
     return LEVER_OK;
@@ -121,7 +176,7 @@ static lever_status target_head(void *user, const lv_tree *tree, const uint32_t 
     lever_session *session = v->session;
     assert(count <= session->logits_rows);
     uint32_t rows[LV_HEAD_ROWS_MAX];
-    for (uint32_t i = 0; i < count; i++) rows[i] = nodes[i] == LV_TREE_ROOT ? 0 : tree->nodes[nodes[i]].row;
+    for (uint32_t i = 0; i < count; i++) rows[i] = nodes[i] == LV_TREE_ROOT ? 0 : v->rows[tree->nodes[nodes[i]].row];
     session->logits_count = 0;
     lv_forward_set_threads(session->engine->forward, LV_COMPUTE_ALL);
     return lv_forward_logits(session->engine->forward, rows, count, session->logits, error);

@@ -14,6 +14,7 @@ typedef struct {
     uint64_t pass_end_ns; /* of the last pass; 0: none */
     bool holds_lock;
     uint32_t paths[LV_DRAFTING_NODES_MAX][LV_TREE_DEPTH_MAX];
+    uint32_t rows[LV_PRUNING_ROWS_MAX]; /* by row at the beginning of the pass: its row at the end */
 } lv_verification;
 
 void lv_verification_begin(lv_verification *verification, lever_session *session, const lv_sampling *sampling);

@@ -169,10 +169,17 @@ void lv_costs_init(lv_costs *costs, double target_row_seconds, double draft_row_
     costs->ring_seconds = ring_seconds;
 }
 
-double lv_costs_pass(const lv_costs *costs, lv_split split, uint32_t rows, double idle_seconds) {
+double lv_costs_pruned_pass(const lv_costs *costs, lv_split split, uint32_t rows, uint32_t rows_after, double before,
+                            double idle_seconds) {
     if (rows == 0) return 0;
     const double ahead = fmin(fmax(idle_seconds, 0), costs->ring_seconds);
-    return fmax(lv_cost_curve_at(&costs->layers[split], rows), costs->io_seconds - ahead);
+    const double all = lv_cost_curve_at(&costs->layers[split], rows);
+    const double fewer = rows_after < rows ? lv_cost_curve_at(&costs->layers[split], rows_after) : all;
+    return fmax(before * all + (1 - before) * fewer, costs->io_seconds - ahead);
+}
+
+double lv_costs_pass(const lv_costs *costs, lv_split split, uint32_t rows, double idle_seconds) {
+    return lv_costs_pruned_pass(costs, split, rows, rows, 1, idle_seconds);
 }
 
 /* What the ring holds takes as many bytes as before: its time follows that of all. */

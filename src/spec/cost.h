@@ -47,6 +47,10 @@ void lv_costs_init(lv_costs *costs, double target_row_seconds, double draft_row_
  * computing overlap. */
 double lv_costs_pass(const lv_costs *costs, lv_split split, uint32_t rows, double idle_seconds);
 
+/* The same when only `rows_after` of the rows go on behind the share `before` of the layers (pruning.h). */
+double lv_costs_pruned_pass(const lv_costs *costs, lv_split split, uint32_t rows, uint32_t rows_after, double before,
+                            double idle_seconds);
+
 /* Takes what a pass took: `wait_seconds` is the time in which it waited for blocks, idle_seconds as above. */
 void lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, double pass_seconds, double compute_seconds,
                          double wait_seconds, double idle_seconds);

@@ -151,6 +151,74 @@ static lever_status draft(lv_cycle *cycle, const lv_drafter *drafter, lv_draftin
     }
 }
 
+/* --- Pruning ----------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    lv_cycle *cycle;
+    const lv_drafter *drafter; /* that drafts ahead; NULL: none does */
+    lv_pruning policy;
+    size_t text_count;
+} prune_job;
+
+static bool is_pruning_wanted(const lv_cycle *cycle, const lv_drafter *drafter, const lv_drafting_choice *choice) {
+    const lv_cycle_pruning *p = &cycle->pruning;
+    return p->predictor && drafter && cycle->drafting.strategy == LEVER_STRATEGY_LEVER && choice->nodes_count > 0;
+}
+
+static float before_share(const lv_predictor *predictor) {
+    return (float)predictor->shape.layer / (float)predictor->shape.layers_count;
+}
+
+/* In the middle of the pass, on its thread. */
+static lever_status prune(void *user, const lv_pruning_source *source, uint32_t keep[LV_PRUNING_ROWS_MAX],
+                          uint32_t *keep_count, lever_error *error) {
+    const prune_job *job = user;
+    lv_cycle_pruning *p = &job->cycle->pruning;
+    if (p->known) {
+        const size_t done = job->text_count - p->known_first;
+        const bool inside = done < p->known_count;
+        lv_pruning_know(&p->view, inside ? p->known + done : p->known, inside ? p->known_count - done : 0);
+    } else {
+        LV_TRY(lv_pruning_score(&p->view, p->predictor, source, error));
+    }
+    p->scored = true;
+    if (job->drafter) job->drafter->scored(job->drafter->user, &p->view);
+    p->keep_count = lv_pruning_choose(&job->policy, &p->view, &job->cycle->costs, p->keep);
+    memcpy(keep, p->keep, p->keep_count * sizeof(*keep));
+    *keep_count = p->keep_count;
+    return LEVER_OK;
+}
+
+/* The pass is over and nobody drafts any more: the tree hears what was seen and which rows went. */
+static void take_pruning(lv_cycle *cycle, const lv_drafting_choice *choice, lv_cycle_result *result) {
+    lv_cycle_pruning *p = &cycle->pruning;
+    if (!p->scored) return;
+    lv_pruning_apply(&p->view, &cycle->tree);
+    uint32_t kept = 1;
+    for (uint32_t row = 1; row <= choice->nodes_count; row++) {
+        if (kept < p->keep_count && p->keep[kept] == row) {
+            kept++;
+            continue;
+        }
+        cycle->tree.nodes[choice->nodes[row - 1]].row = LV_TREE_NONE;
+        cycle->tree.nodes[choice->nodes[row - 1]].pruned = true;
+        result->pruned_count++;
+    }
+    result->scored = true;
+    const double share = 1 - (double)result->pruned_count / (double)choice->nodes_count;
+    cycle->drafting.prune_kept = (1 - mean_share) * cycle->drafting.prune_kept + mean_share * share;
+}
+
+/* Where the walk ended: at a row that had gone? */
+static void watch_pruning(lv_cycle *cycle, uint32_t last, lv_cycle_result *result) {
+    lv_cycle_pruning *p = &cycle->pruning;
+    if (!result->scored) return;
+    const uint32_t child = lv_tree_child(&cycle->tree, last, result->token);
+    result->lost_count = child != LV_TREE_NONE && cycle->tree.nodes[child].pruned;
+    if (result->pruned_count == 0 || p->known || p->forced) return;
+    result->milder = lv_pruning_watch_step(&p->watch, result->path_count, result->lost_count, p->predictor->recall);
+}
+
 /* --- Verification ------------------------------------------------------------------------------------------------ */
 
 /* How many rows of the likely path the head takes at once: the number with the least expected time, a missing row being
@@ -179,7 +247,8 @@ static uint32_t head_batch(const lv_cycle *cycle, const lv_drafting_choice *choi
     if (cycle->head == LEVER_HEAD_DEMAND) return count;
     if (cycle->head == LEVER_HEAD_ALL) {
         for (uint32_t i = 0; i < choice->nodes_count && count < LV_HEAD_ROWS_MAX; i++) {
-            if (choice->nodes[i] > node) batch[count++] = choice->nodes[i];
+            const bool goes_on = cycle->tree.nodes[choice->nodes[i]].row != LV_TREE_NONE;
+            if (choice->nodes[i] > node && goes_on) batch[count++] = choice->nodes[i];
         }
         return count;
     }
@@ -255,13 +324,52 @@ static void reroot(lv_cycle *cycle, const lv_drafter *drafter, lv_cycle_result *
     }
     for (uint32_t i = 0; i < tree->nodes_count; i++) {
         tree->nodes[i].row = LV_TREE_NONE;
-        tree->nodes[i].ahead = false;
+        tree->nodes[i].ahead = tree->nodes[i].pruned = false;
     }
     uint32_t node = LV_TREE_ROOT;
     for (uint32_t i = 0; i < rejected_count && node != LV_TREE_NONE; i++) {
         node = add_free(cycle, node, rejected[i], LV_SOURCE_REJECTED, rejected_estimate);
     }
     assert(lv_tree_is_sound(tree));
+}
+
+/* --- The pass ---------------------------------------------------------------------------------------------------- */
+
+static lever_status pass(lv_cycle *cycle, const lv_drafter *drafter, const lv_target *target, lv_drafting_view *view,
+                         size_t text_count, lv_cycle_result *result, lever_error *error) {
+    lv_tree *tree = &cycle->tree;
+    lv_cycle_pruning *p = &cycle->pruning;
+    const lv_drafting_choice *choice = &result->choice;
+    const bool prunes = is_pruning_wanted(cycle, drafter, choice);
+    prune_job job = {.cycle = cycle, .drafter = result->ahead ? drafter : NULL, .text_count = text_count};
+    lv_pause pause = {.view = &p->view, .user = &job, .middle = prune};
+    p->scored = false;
+    if (prunes) {
+        const float before = before_share(p->predictor);
+        lv_pruning_take(&p->view, tree, choice->nodes, choice->nodes_count);
+        job.policy = (lv_pruning){.before = before,
+                                  .cap = lv_pruning_cap(&p->watch, p->cap),
+                                  .forced = p->forced,
+                                  .rate = choice->tokens / choice->seconds,
+                                  .idle_seconds = view->drafted_seconds,
+                                  .split = view->split};
+        pause.layers_before = p->predictor->shape.layer;
+        view->scored_after = (double)before;
+    }
+    const double begin = target->now(target->user);
+    const double expected = lv_costs_pass(&cycle->costs, view->split, choice->nodes_count + 1, view->drafted_seconds);
+    if (result->ahead) drafter->ahead_begin(drafter->user, &cycle->drafting, view, expected);
+    lever_status status = target->verify(target->user, tree, choice->nodes, choice->nodes_count, view->split,
+                                         prunes ? &pause : NULL, error);
+    if (result->ahead) {
+        const lever_status ended = drafter->ahead_end(drafter->user, status == LEVER_OK ? error : NULL);
+        if (status == LEVER_OK) status = ended;
+    }
+    if (status != LEVER_OK) return status;
+    result->pass_seconds = target->now(target->user) - begin;
+    for (uint32_t i = 0; i < tree->nodes_count; i++) result->expanded_ahead_count += tree->nodes[i].ahead;
+    take_pruning(cycle, choice, result);
+    return LEVER_OK;
 }
 
 /* --- The cycle --------------------------------------------------------------------------------------------------- */
@@ -285,24 +393,14 @@ lever_status lv_cycle_run(lv_cycle *cycle, const lv_drafter *drafter, const lv_t
     const lv_drafting_choice *choice = &result->choice;
     for (uint32_t i = 0; i < choice->nodes_count; i++) tree->nodes[choice->nodes[i]].row = i + 1;
 
-    const double pass_begin = target->now(target->user);
-    const double pass_seconds = lv_costs_pass(&cycle->costs, view.split, choice->nodes_count + 1, view.drafted_seconds);
-    if (drafter && result->ahead) drafter->ahead_begin(drafter->user, &cycle->drafting, &view, pass_seconds);
-    lever_status status = target->verify(target->user, tree, choice->nodes, choice->nodes_count, view.split, error);
-    if (drafter && result->ahead) {
-        const lever_status ended = drafter->ahead_end(drafter->user, status == LEVER_OK ? error : NULL);
-        if (status == LEVER_OK) status = ended;
-    }
-    if (status != LEVER_OK) return status;
-    result->pass_seconds = target->now(target->user) - pass_begin;
-    for (uint32_t i = 0; i < tree->nodes_count; i++) result->expanded_ahead_count += tree->nodes[i].ahead;
-
+    LV_TRY(pass(cycle, drafter, target, &view, text_count, result, error));
     LV_TRY(walk(cycle, target, result, error));
+    const uint32_t last = result->path_count > 0 ? result->path[result->path_count - 1] : LV_TREE_ROOT;
+    watch_pruning(cycle, last, result);
     result->seconds = target->now(target->user) - begin;
     if (watch) watch(watch_user, cycle, result);
     target->commit(target->user, tree, result->path, result->path_count);
     if (drafter) drafter->commit(drafter->user, tree, result->path, result->path_count);
-    const uint32_t last = result->path_count > 0 ? result->path[result->path_count - 1] : LV_TREE_ROOT;
     const bool whole = choice->nodes_count > 0 && lv_tree_best_child(tree, last, true) == LV_TREE_NONE;
     const double seconds = cycle->costs.frozen ? choice->seconds : result->seconds;
     lv_drafting_learn(&cycle->drafting, result->path_count + 1, seconds, whole);

@@ -9,6 +9,7 @@
 #define LV_SPEC_CYCLE_H
 
 #include "spec/drafting.h"
+#include "spec/pruning.h"
 
 /* The draft. Functions return LEVER_OK or pass a failure up. */
 typedef struct {
@@ -23,14 +24,27 @@ typedef struct {
     /* The nodes of the path became text; `tree` still has its old root. Then the tree was rerooted. */
     void (*commit)(void *user, lv_tree *tree, const uint32_t *path, uint32_t path_count);
     void (*rerooted)(void *user, lv_tree *tree);
+    /* The view of the running pass has its scores, which the drafter may apply to its tree (lv_pruning_apply). Called
+     * by the pass's thread between ahead_begin and ahead_end; the view stays as it is until ahead_end. */
+    void (*scored)(void *user, const lv_pruning_view *view);
 } lv_drafter;
+
+/* What happens in the middle of a pass. The embedding rows of the view's tokens will be asked for: the target may fetch
+ * them before. Rows that are not kept get no logits, and their nodes are never part of a path. */
+typedef struct {
+    uint32_t layers_before;
+    const lv_pruning_view *view;
+    void *user;
+    lever_status (*middle)(void *user, const lv_pruning_source *source, uint32_t keep[LV_PRUNING_ROWS_MAX],
+                           uint32_t *keep_count, lever_error *error);
+} lv_pause;
 
 /* The target. */
 typedef struct {
     void *user;
-    /* One pass over the root and the nodes, whose row is 1 + their index here. */
+    /* One pass over the root and the nodes, whose row is 1 + their index here. `pause` may be NULL. */
     lever_status (*verify)(void *user, const lv_tree *tree, const uint32_t *nodes, uint32_t count, lv_split split,
-                           lever_error *error);
+                           const lv_pause *pause, lever_error *error);
     /* Computes the logits behind some nodes of the pass, at most LV_HEAD_ROWS_MAX. Valid until the next call. */
     lever_status (*head)(void *user, const lv_tree *tree, const uint32_t *nodes, uint32_t count, lever_error *error);
     /* The target's token behind a node, from the logits at `index` of the last call of head. */
@@ -40,6 +54,19 @@ typedef struct {
     double (*now)(void *user); /* seconds; the only clock of a cycle */
 } lv_target;
 
+/* Pruning in the middle of the passes, and drafting ahead by what was seen there. */
+typedef struct {
+    lv_predictor *predictor; /* NULL: none; the pass's thread uses it alone */
+    float cap;               /* share of the nodes that may go; 0: none does, scores steer the draft all the same */
+    bool forced;             /* for measurements */
+    const int32_t *known;    /* for measurements: the text that will follow `known_first`; NULL */
+    size_t known_first, known_count;
+    lv_pruning_watch watch;
+    lv_pruning_view view;
+    uint32_t keep[LV_PRUNING_ROWS_MAX], keep_count; /* of the last pass */
+    bool scored;                                    /* the last pass was, without a failure */
+} lv_cycle_pruning;
+
 typedef struct {
     lv_tree tree;
     lv_costs costs;
@@ -48,6 +75,7 @@ typedef struct {
     lever_head_mode head;
     bool ahead, lookup;                   /* wanted */
     uint64_t cycles_count, drafted_cycle; /* so far, and the last one in which the draft was asked */
+    lv_cycle_pruning pruning;
 
     /* Drafting ahead (1) or not (0): what each gave in its last cycles, expected tokens and seconds. */
     struct {
@@ -68,7 +96,9 @@ typedef struct {
     int32_t token; /* behind the last of them: the new root */
     lv_drafting_choice choice;
     uint32_t expanded_count, forwards_count, expanded_ahead_count;
-    bool ahead, hit; /* drafted ahead; and the new root had been expanded */
+    uint32_t pruned_count, lost_count; /* rows that went; 1 when the walk ended at one */
+    bool scored, milder;               /* the predictor was asked; and it did not keep its promise any more */
+    bool ahead, hit;                   /* drafted ahead; and the new root had been expanded */
     double draft_seconds, pass_seconds, head_seconds, seconds;
     uint32_t head_rows;
 } lv_cycle_result;

@@ -37,6 +37,7 @@ void lv_drafting_init(lv_drafting *drafting, lever_strategy strategy) {
         .width_max = 8,
         .chain_length = CHAIN_LENGTH_DEFAULT,
         .theta = edge_theta_first,
+        .prune_kept = 1,
     };
 }
 
@@ -47,10 +48,13 @@ typedef struct {
     double tokens, seconds, score;
 } best_size;
 
-static double seconds_of(const lv_drafting_view *view, double drafted, uint32_t nodes_count, double tokens) {
+static double seconds_of(const lv_drafting *d, const lv_drafting_view *view, double drafted, uint32_t nodes_count,
+                         double tokens) {
     const uint32_t head_rows = tokens < LV_HEAD_ROWS_MAX ? (uint32_t)(tokens + 0.999) : LV_HEAD_ROWS_MAX;
     const double head = lv_cost_curve_at(&view->costs->head, head_rows);
-    return drafted + head + lv_costs_pass(view->costs, view->split, nodes_count + 1, drafted + head);
+    const uint32_t kept = d->prune_before > 0 ? (uint32_t)(d->prune_kept * nodes_count + 0.5) : nodes_count;
+    return drafted + head +
+           lv_costs_pruned_pass(view->costs, view->split, nodes_count + 1, kept + 1, d->prune_before, drafted + head);
 }
 
 /* The long-run rule, once there is a rate: scores are then differences, not rates. */
@@ -67,13 +71,13 @@ static double score_of(const lv_drafting *d, double tokens, double seconds) {
 static best_size best_of(const lv_drafting *d, const lv_drafting_view *view, const float *weights, uint32_t count,
                          double drafted) {
     best_size best = {.tokens = 1};
-    best.seconds = seconds_of(view, drafted, 0, 1);
+    best.seconds = seconds_of(d, view, drafted, 0, 1);
     best.score = score_of(d, 1, best.seconds);
     double tokens = 1;
     for (uint32_t n = 1; n <= count && n <= d->nodes_max; n++) {
         tokens += (double)weights[n - 1];
         if (d->nodes_fixed > 0 && n < d->nodes_fixed && n < count) continue;
-        const double seconds = seconds_of(view, drafted, n, tokens);
+        const double seconds = seconds_of(d, view, drafted, n, tokens);
         const double score = score_of(d, tokens, seconds);
         if (score > best.score || d->nodes_fixed > 0) best = (best_size){n, tokens, seconds, score};
         if (d->nodes_fixed > 0 && n >= d->nodes_fixed) break;
@@ -317,7 +321,7 @@ void lv_drafting_choose(const lv_drafting *d, const lv_drafting_view *view, lv_d
     for (uint32_t i = 0; i < choice->nodes_count; i++) {
         choice->tokens += (double)view->tree->nodes[choice->nodes[i]].w;
     }
-    choice->seconds = seconds_of(view, view->drafted_seconds, choice->nodes_count, choice->tokens);
+    choice->seconds = seconds_of(d, view, view->drafted_seconds, choice->nodes_count, choice->tokens);
 }
 
 uint32_t lv_drafting_next_ahead(const lv_drafting *d, const lv_drafting_view *view,

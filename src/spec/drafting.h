@@ -35,6 +35,8 @@ typedef struct {
     uint32_t chain_length; /* CHAIN */
     float theta;           /* EDGE */
     double rate;           /* tokens a second of the last cycles; 0: not known yet */
+    double prune_before;   /* share of the layers behind which rows of a pass go; 0: none do */
+    double prune_kept;     /* share of the nodes that goes on, in the last cycles */
 } lv_drafting;
 
 void lv_drafting_init(lv_drafting *drafting, lever_strategy strategy);
@@ -47,6 +49,7 @@ typedef struct {
     lv_split split;         /* who computes the pass */
     lv_split draft_split;   /* and who the forwards before it */
     double drafted_seconds; /* exposed drafting of this cycle so far */
+    double scored_after;    /* share of the pass behind which the drafter hears of scores (pruning.h); 0: it does not */
 } lv_drafting_view;
 
 /* The nodes of the next forward, parents before children; 0: enough is drafted. */

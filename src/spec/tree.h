@@ -30,6 +30,7 @@ typedef struct {
     uint32_t slot;                      /* of the draft's cache, LV_TREE_NONE: none (the root's is its position) */
     bool expanded;
     bool ahead;   /* expanded while a pass was running */
+    bool pruned;  /* was in the pass, and went in its middle */
     uint32_t row; /* of the pass that is running; LV_TREE_NONE: not in it */
 } lv_node;
 

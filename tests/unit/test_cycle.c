@@ -6,9 +6,17 @@
 #include "spec/candidates.h"
 #include "support/check.h"
 
-enum { VOCABULARY = 40, PROMPT = 12, ANSWER = 90, TEXT = PROMPT + ANSWER, CONTEXT_OF_TOKEN = 2, AHEAD_FORWARDS = 3 };
+enum {
+    VOCABULARY = 40,
+    PROMPT = 12,
+    ANSWER = 90,
+    TEXT = PROMPT + ANSWER,
+    CONTEXT_OF_TOKEN = 2,
+    AHEAD_FORWARDS = 3,
+    PREDICTOR_WIDTH = 16
+};
 
-typedef enum { CALL_EXPAND, CALL_VERIFY, CALL_HEAD, CALL_AHEAD_END, CALLS_COUNT } call;
+typedef enum { CALL_EXPAND, CALL_VERIFY, CALL_HEAD, CALL_AHEAD_END, CALL_EMBEDDING, CALLS_COUNT } call;
 
 typedef struct {
     int32_t text[TEXT + LV_TREE_DEPTH_MAX];
@@ -26,6 +34,10 @@ typedef struct {
     const lv_drafting *drafting;
     lv_drafting_view view;
     lv_calibration *calibration;
+
+    lv_predictor *predictor;
+    float hidden[LV_PRUNING_ROWS_MAX][PREDICTOR_WIDTH], rows[LV_PREDICTOR_CANDIDATES_MAX * PREDICTOR_WIDTH];
+    uint32_t pauses, scored_ahead, rows_pruned;
 
     uint32_t batch[LV_HEAD_ROWS_MAX], batch_count;
     uint32_t passes, target_commits, drafter_commits, reroots;
@@ -153,14 +165,56 @@ static void mock_rerooted(void *user, lv_tree *tree) {
     assert_true(lv_tree_is_sound(tree));
     for (uint32_t i = 0; i < tree->nodes_count; i++) {
         assert_int_equal(tree->nodes[i].row, LV_TREE_NONE);
-        assert_false(tree->nodes[i].ahead);
+        assert_false(tree->nodes[i].ahead || tree->nodes[i].pruned);
     }
+}
+
+static void mock_scored(void *user, const lv_pruning_view *view) {
+    world *w = user;
+    assert_true(w->is_ahead && view->scored && w->view.scored_after > 0);
+    w->scored_ahead++;
+    lv_pruning_apply(view, w->view.tree);
+    assert_true(lv_tree_is_sound(w->view.tree));
+    draft_ahead(w);
 }
 
 /* --- The target -------------------------------------------------------------------------------------------------- */
 
+static const float *mock_hidden(void *user, uint32_t row) {
+    return ((world *)user)->hidden[row];
+}
+
+static lever_status mock_embedding(void *user, int32_t token, float *row, lever_error *error) {
+    for (uint32_t i = 0; i < PREDICTOR_WIDTH; i++) row[i] = (float)(hash_of((uint32_t)token, i, 3) % 200) / 100 - 1;
+    return count_call(user, CALL_EMBEDDING, error);
+}
+
+/* The hidden state is half what follows, half noise. */
+static lever_status mock_pause(world *w, const lv_tree *tree, const uint32_t *nodes, uint32_t count,
+                               const lv_pause *pause, lever_error *error) {
+    const lv_pruning_source source = {w, mock_hidden, mock_embedding, w->rows};
+    uint32_t keep[LV_PRUNING_ROWS_MAX], keep_count = 0;
+    assert_true(pause->layers_before > 0 && pause->view->rows_count == count + 1);
+    w->pauses++;
+    for (uint32_t row = 0; row <= count; row++) {
+        const uint32_t right = (uint32_t)token_behind(w, tree, row == 0 ? LV_TREE_ROOT : nodes[row - 1]);
+        for (uint32_t i = 0; i < PREDICTOR_WIDTH; i++) w->hidden[row][i] = (float)(hash_of(right, i, 9) % 7);
+    }
+    LV_TRY(pause->middle(pause->user, &source, keep, &keep_count, error));
+    assert_true(keep_count >= 1 && keep_count <= count + 1 && keep[0] == 0);
+    for (uint32_t i = 1; i < keep_count; i++) {
+        assert_true(keep[i] > keep[i - 1] && keep[i] <= count);
+        const uint32_t parent = tree->nodes[nodes[keep[i] - 1]].parent;
+        bool found = parent == LV_TREE_ROOT;
+        for (uint32_t k = 1; k < i; k++) found = found || nodes[keep[k] - 1] == parent;
+        assert_true(found);
+    }
+    w->rows_pruned += count + 1 - keep_count;
+    return LEVER_OK;
+}
+
 static lever_status mock_verify(void *user, const lv_tree *tree, const uint32_t *nodes, uint32_t count, lv_split split,
-                                lever_error *error) {
+                                const lv_pause *pause, lever_error *error) {
     world *w = user;
     assert_int_equal(split == LV_SPLIT_ONE, w->is_ahead);
     w->batch_count = 0;
@@ -170,6 +224,7 @@ static lever_status mock_verify(void *user, const lv_tree *tree, const uint32_t 
         assert_true(nodes[i] > (i > 0 ? nodes[i - 1] : LV_TREE_ROOT));
         assert_true(node->parent == LV_TREE_ROOT || tree->nodes[node->parent].row <= i);
     }
+    if (pause) LV_TRY(mock_pause(w, tree, nodes, count, pause, error));
     LV_TRY(count_call(w, CALL_VERIFY, error));
     w->passes++;
     return LEVER_OK;
@@ -219,7 +274,29 @@ typedef struct {
     lever_head_mode head;
     bool lookup, ahead, frozen, no_drafter;
     uint32_t nodes_fixed, nodes_max, chain_length, quality, partial;
+    enum { PRUNE_NOT, PRUNE_BY_COST, PRUNE_HALF, PRUNE_ALL, PRUNE_KNOWING } prune;
 } setup;
+
+static int32_t answer[ANSWER]; /* what will follow the prompt */
+
+static void set_pruning(world *w, lv_cycle *cycle, const setup *s) {
+    static lv_predictor *predictor; /* one for all: it does not change */
+    const lv_predictor_shape shape = {.layer = 1, .layers_count = 4, .width = PREDICTOR_WIDTH, .rank = 2};
+    lever_error error;
+    if (s->prune == PRUNE_NOT) return;
+    if (!predictor) CHECK_OK(lv_predictor_open(&predictor, &shape, 1, NULL, &error));
+    w->predictor = cycle->pruning.predictor = predictor;
+    cycle->pruning.cap = s->prune == PRUNE_HALF ? 0.5f : 1;
+    cycle->pruning.forced = s->prune == PRUNE_HALF || s->prune == PRUNE_ALL;
+    cycle->drafting.prune_before = 0.25;
+    if (s->prune != PRUNE_KNOWING) return;
+    int32_t text[TEXT];
+    memcpy(text, w->text, PROMPT * sizeof(*text));
+    for (size_t i = PROMPT; i < TEXT; i++) answer[i - PROMPT] = text[i] = true_token(text, i);
+    cycle->pruning.known = answer;
+    cycle->pruning.known_first = PROMPT;
+    cycle->pruning.known_count = ANSWER;
+}
 
 static void begin(world *w, lv_cycle *cycle, const setup *s) {
     lever_error error;
@@ -241,10 +318,12 @@ static void begin(world *w, lv_cycle *cycle, const setup *s) {
     for (w->text_count = 0; w->text_count < PROMPT; w->text_count++)
         w->text[w->text_count] = (int32_t)(w->text_count * 7 % VOCABULARY);
     lv_tree_reset(&cycle->tree, w->text[PROMPT - 1]);
+    set_pruning(w, cycle, s);
 }
 
 static lever_status run_one(world *w, lv_cycle *cycle, const setup *s, lv_cycle_watch_fn watch, lever_error *error) {
-    const lv_drafter drafter = {w, mock_expand, mock_ahead_begin, mock_ahead_end, mock_drafter_commit, mock_rerooted};
+    const lv_drafter drafter = {
+        w, mock_expand, mock_ahead_begin, mock_ahead_end, mock_drafter_commit, mock_rerooted, mock_scored};
     const lv_target target = {w, mock_verify, mock_head, mock_token, mock_target_commit, mock_now};
     lv_cycle_result result;
     const size_t left = TEXT - w->text_count - 1;
@@ -252,6 +331,8 @@ static lever_status run_one(world *w, lv_cycle *cycle, const setup *s, lv_cycle_
     LV_TRY(lv_cycle_run(cycle, s->no_drafter ? NULL : &drafter, &target, w->text, w->text_count, watch, w, &result,
                         error));
     assert_true(result.path_count <= left);
+    assert_true(result.lost_count == 0 || result.pruned_count > 0);
+    if (s->prune == PRUNE_KNOWING) assert_int_equal(result.lost_count, 0);
     assert_int_equal(result.path_count, w->path_count);
     for (uint32_t i = 0; i < result.path_count; i++) w->text[w->text_count++] = result.path_tokens[i];
     w->text[w->text_count++] = result.token;
@@ -414,10 +495,12 @@ static void test_failures_are_passed_up(void **state) {
     (void)state;
     static const lever_strategy strategies[] = {LEVER_STRATEGY_LEVER, LEVER_STRATEGY_EDGE};
     for (uint32_t n = 0; n < 2u * CALLS_COUNT; n++) {
-        const setup s = {.strategy = strategies[n % 2], .quality = 55, .ahead = true, .lookup = true};
+        const setup s = {
+            .strategy = strategies[n % 2], .quality = 55, .ahead = true, .lookup = true, .prune = PRUNE_BY_COST};
         const uint32_t which = n / 2;
         uint32_t failures = 0;
-        for (uint32_t nth = 1;; nth++) {
+        if (which == CALL_EMBEDDING && s.strategy != LEVER_STRATEGY_LEVER) continue; /* which is never asked for any */
+        for (uint32_t nth = 1;; nth += which == CALL_EMBEDDING ? 97 : 1) {
             world w;
             lv_cycle cycle;
             lever_error error = {0};
@@ -454,12 +537,53 @@ static void test_two_failures_at_once(void **state) {
     lv_cycle_close(&cycle);
 }
 
+/* Whatever the predictor says, the text is the target's; a pruner that knows loses nothing. */
+static void test_pruning_keeps_the_text(void **state) {
+    (void)state;
+    static const uint32_t fixed[] = {0, 5, 40}, qualities[] = {0, 55, 100};
+    uint32_t pruned = 0, lost_passes = 0, scored = 0;
+    for (uint32_t n = 0; n < 4u * 3 * 3 * 4 * 8; n++) {
+        uint32_t left = n;
+        setup s = {.strategy = LEVER_STRATEGY_LEVER};
+        static const uint32_t prunes[] = {PRUNE_BY_COST, PRUNE_HALF, PRUNE_ALL, PRUNE_KNOWING};
+        const uint32_t prune = prunes[left % 4];
+        s.nodes_fixed = fixed[(left /= 4) % 3];
+        s.quality = qualities[(left /= 3) % 3];
+        s.head = (lever_head_mode)((left /= 3) % 4);
+        s.ahead = (left /= 4) & 1;
+        s.frozen = left & 2;
+        s.lookup = left & 4;
+        world w;
+        lv_cycle cycle;
+        lever_error error;
+        CHECK_OK(run_all(&w, &cycle, &s, &error));
+        const uint32_t passes = w.passes;
+        lv_cycle_close(&cycle);
+        s.prune = prune;
+        CHECK_OK(run_all(&w, &cycle, &s, &error));
+        check_text(&w);
+        assert_true(w.pauses > 0 || s.quality == 0);
+        if (!s.ahead) assert_int_equal(w.scored_ahead, 0);
+        if (s.prune == PRUNE_ALL && s.nodes_fixed > 5) assert_true(w.rows_pruned > w.passes);
+        pruned += w.rows_pruned;
+        scored += w.scored_ahead;
+        lost_passes += w.passes > passes;
+        lv_cycle_close(&cycle);
+    }
+    assert_true(pruned > 0 && lost_passes > 0 && scored > 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text_is_the_targets),    cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_a_perfect_draft),        cmocka_unit_test(test_a_chain_is_drafted),
-        cmocka_unit_test(test_lookup_alone),           cmocka_unit_test(test_head_modes),
-        cmocka_unit_test(test_failures_are_passed_up), cmocka_unit_test(test_two_failures_at_once),
+        cmocka_unit_test(test_text_is_the_targets),
+        cmocka_unit_test(test_pruning_keeps_the_text),
+        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_a_perfect_draft),
+        cmocka_unit_test(test_a_chain_is_drafted),
+        cmocka_unit_test(test_lookup_alone),
+        cmocka_unit_test(test_head_modes),
+        cmocka_unit_test(test_failures_are_passed_up),
+        cmocka_unit_test(test_two_failures_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
