@@ -12,5 +12,6 @@ int command_pull(const cli_options *options);
 int command_inspect(const cli_options *options);
 int command_doctor(const cli_options *options);
 int command_bench(const cli_options *options);
+int command_train(const cli_options *options);
 
 #endif

@@ -31,6 +31,13 @@ static const cli_command commands[] = {
     {"pack", "IN OUT", "rewrite a GGUF into the layout that streams fastest", "",
      "  lever pack model.gguf model.lvr\n  lever pack --type q4_0 model.gguf model-q4_0.lvr\n", ON_PACK, 2, 2,
      command_pack},
+    {"train", "", "make the pruning predictor of a pair: it makes answers faster, never other ones",
+     "Both models go through text, written by themselves from prompts that come along unless --prompts or --text is\n"
+     "given; a small network learns from it which drafted tokens the target will take. Minutes. An interrupted run "
+     "goes\n"
+     "on where it stopped. The predictor is kept where lever run finds it, unless -o names a file.\n",
+     "  lever train\n  lever train -m target.gguf -d draft.gguf --ram 1G --text notes.txt -o pair.predictor\n",
+     ON_TRAIN, 0, 0, command_train},
     {"inspect", "FILE", "what is in a GGUF or packed file", "",
      "  lever inspect model.gguf\n  lever inspect --verify model.lvr\n", ON_INSPECT, 1, 1, command_inspect},
     {"doctor", "", "storage, memory and processor: measured, with advice",

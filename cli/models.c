@@ -52,6 +52,21 @@ bool models_make_cache_folder(const char *name, char path[PATH_BYTES]) {
     }
 }
 
+bool models_shared_folder(char path[PATH_BYTES]) {
+    static const char *const places[] = {"/share/lever", "/../share/lever"};
+    char program[PATH_BYTES];
+    const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (length <= 0) return false;
+    program[length] = '\0';
+    char *slash = strrchr(program, '/');
+    if (slash == NULL) return false;
+    *slash = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        if (print_path(path, program, places[i], "") && access(path, R_OK) == 0) return true;
+    }
+    return false;
+}
+
 bool models_packed_path(const char *path, char packed[PATH_BYTES]) {
     static const char ending[] = ".gguf";
     const size_t length = strlen(path), ending_length = sizeof ending - 1;

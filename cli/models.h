@@ -43,6 +43,10 @@ bool models_cache_path(const char *name, char path[PATH_BYTES]);
 /* The same for a folder, which is made with those above it. False, with errno, when that fails. */
 bool models_make_cache_folder(const char *name, char path[PATH_BYTES]);
 
+/* The folder of the predictors that came with the program: beside it, or where it is installed. False: there is none.
+ */
+bool models_shared_folder(char path[PATH_BYTES]);
+
 /* "x.gguf" -> "x.lvr"; anything else gets ".lvr" behind it. */
 bool models_packed_path(const char *path, char packed[PATH_BYTES]);
 

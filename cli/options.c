@@ -15,7 +15,7 @@
 typedef enum {
     KIND_FLAG,    /* bool; in the environment 1/0, yes/no, true/false, on/off */
     KIND_TEXT,    /* const char * */
-    KIND_TEXTS,   /* the stop strings: may be repeated */
+    KIND_TEXTS,   /* may be repeated */
     KIND_RAM,     /* uint64_t, or "none" */
     KIND_COUNT,   /* uint32_t within the range */
     KIND_INTEGER, /* int32_t within the range */
@@ -44,7 +44,7 @@ typedef struct {
 #define ON_MODEL (ON_RUN | ON_CHAT | ON_PLAN)
 #define ON_ANSWER (ON_RUN | ON_CHAT)
 #define ON_SAMPLE (ON_RUN | ON_CHAT | ON_BENCH)
-#define ON_ALL (ON_RUN | ON_CHAT | ON_PLAN | ON_PACK | ON_PULL | ON_INSPECT | ON_DOCTOR | ON_BENCH)
+#define ON_ALL (ON_RUN | ON_CHAT | ON_PLAN | ON_PACK | ON_PULL | ON_INSPECT | ON_DOCTOR | ON_BENCH | ON_TRAIN)
 
 /* In the order of the enums of lever.h. */
 static const char *const strategies[] = {"lever", "ar", "chain", "edge", NULL};
@@ -53,20 +53,20 @@ static const char *const stop_rules[] = {"own", "longrun", NULL};
 static const char *const log_levels[] = {"debug", "info", "warning", "none", NULL};
 
 static const option_row table[] = {
-    {"model", 'm', KIND_TEXT, FIELD(model), ON_OPEN | ON_DOCTOR, 0, 0, "FILE",
+    {"model", 'm', KIND_TEXT, FIELD(model), ON_OPEN | ON_DOCTOR | ON_TRAIN, 0, 0, "FILE",
      "GGUF or packed file, or the name of a pulled pair (default qwen2.5-coder)", "model.gguf", NULL},
-    {"draft", 'd', KIND_TEXT, FIELD(draft), ON_OPEN | ON_DOCTOR, 0, 0, "FILE",
+    {"draft", 'd', KIND_TEXT, FIELD(draft), ON_OPEN | ON_DOCTOR | ON_TRAIN, 0, 0, "FILE",
      "draft model of the same family: GGUF or packed file (default: that of a pulled pair)", "draft.gguf", NULL},
     {"no-draft", 0, KIND_FLAG, FIELD(no_draft), ON_MODEL, 0, 0, NULL, "no draft model", NULL, NULL},
     {"force-draft", 0, KIND_FLAG, FIELD(force_draft), ON_OPEN, 0, 0, NULL,
      "keep the draft where leaving it out is predicted to be faster", NULL, NULL},
-    {"ram", 0, KIND_RAM, FIELD(ram_bytes), ON_MODEL, 0, 0, "SIZE",
+    {"ram", 0, KIND_RAM, FIELD(ram_bytes), ON_MODEL | ON_TRAIN, 0, 0, "SIZE",
      "memory for the whole process, or none for no limit (default: a share of what is free)", "700M", NULL},
     {"target-ram", 0, KIND_INTEGER, FIELD(target_ram_percent), ON_MODEL, 0, 100, "PCT",
      "share of the layers' bytes that stays in memory", "50", NULL},
     {"ctx", 0, KIND_COUNT, FIELD(context_tokens), ON_OPEN, 16, 16777216, "N",
      "tokens of context (default 4096, or what fits)", "4096", NULL},
-    {"threads", 0, KIND_COUNT, FIELD(threads), ON_OPEN | ON_DOCTOR, 1, 1024, "N",
+    {"threads", 0, KIND_COUNT, FIELD(threads), ON_OPEN | ON_DOCTOR | ON_TRAIN, 1, 1024, "N",
      "threads that compute (default: fast cores)", "4", NULL},
     {"lanes", 0, KIND_COUNT, FIELD(lanes), ON_OPEN, 1, 64, "N",
      "threads that read (default: what doctor found best, else 2)", "2", NULL},
@@ -90,10 +90,36 @@ static const option_row table[] = {
      NULL},
     {"paper", 0, KIND_FLAG, FIELD(paper), ON_ANSWER, 0, 0, NULL,
      "the published method: --stop-rule own --no-ahead --no-lookup", NULL, NULL},
+    {"predictor", 0, KIND_TEXT, FIELD(predictor), ON_ANSWER, 0, 0, "FILE",
+     "pruning predictor of the pair (default: what lever train made, or came with the program)", "pair.predictor",
+     NULL},
+    {"no-prune", 0, KIND_FLAG, FIELD(no_prune), ON_ANSWER, 0, 0, NULL, "no pruning predictor", NULL, NULL},
+    {"prune-cap", 0, KIND_INTEGER, FIELD(prune_cap), ON_ANSWER, 0, 100, "PCT",
+     "share of a tree's nodes that may go in the middle of a pass (default 50; 0: none, the predictor only steers the "
+     "draft)",
+     "50", NULL},
+    {"prune-forced", 0, KIND_FLAG, FIELD(prune_forced), ON_ANSWER, 0, 0, NULL,
+     "as many nodes go as the cap allows, whether it pays or not (for measurements)", NULL, NULL},
+    {"oracle", 0, KIND_TEXT, FIELD(oracle), ON_ANSWER, 0, 0, "FILE",
+     "the answer's token ids, taken for what the predictor says (for measurements)", "tokens.txt", NULL},
+    {"prompts", 0, KIND_TEXTS, FIELD(prompts), ON_TRAIN, 0, 0, "FILE",
+     "train on answers to these prompts, one a line, \\n within one begins a new line (may be repeated)", "prompts.txt",
+     NULL},
+    {"text", 0, KIND_TEXTS, FIELD(texts), ON_TRAIN, 0, 0, "FILE", "train on a file of text (may be repeated)",
+     "notes.txt", NULL},
+    {"output", 'o', KIND_TEXT, FIELD(output), ON_TRAIN, 0, 0, "FILE", "write the predictor to FILE", "pair.predictor",
+     NULL},
+    {"layer", 0, KIND_COUNT, FIELD(layer), ON_TRAIN, 1, 1024, "N",
+     "the predictor looks behind layer N (default: where it saves the most)", "8", NULL},
+    {"rank", 0, KIND_COUNT, FIELD(rank), ON_TRAIN, 1, 128, "N", "size of the predictor (default 32)", "32", NULL},
+    {"miss-weight", 0, KIND_NUMBER, FIELD(miss_weight), ON_TRAIN, 0.01, 100, "F",
+     "how much places count where the draft's best was wrong (default 1)", "3", NULL},
+    {"keep-samples", 0, KIND_FLAG, FIELD(keep_samples), ON_TRAIN, 0, 0, NULL,
+     "keep what was collected, for the next training", NULL, NULL},
     {"trace", 0, KIND_TEXT, FIELD(trace), ON_SAMPLE, 0, 0, "FILE", "write each cycle as a line of JSON", "trace.jsonl",
      NULL},
-    {"max-tokens", 'n', KIND_COUNT, FIELD(tokens_max), ON_ANSWER, 0, 16777216, "N",
-     "at most N tokens of answer (default 0: until it ends)", "200", NULL},
+    {"max-tokens", 'n', KIND_COUNT, FIELD(tokens_max), ON_ANSWER | ON_TRAIN, 0, 16777216, "N",
+     "at most N tokens of answer (default 0: until it ends), or of text to train on (40000)", "200", NULL},
     {"temp", 0, KIND_NUMBER, FIELD(temperature), ON_ANSWER, 0, (double)FLT_MAX, "F",
      "temperature; 0 takes the likeliest token (default 0.7)", "0.7", NULL},
     {"top-k", 0, KIND_INTEGER, FIELD(top_k), ON_SAMPLE, -1, 2147483647, "N", "the N likeliest only (default 0: off)",
@@ -102,8 +128,8 @@ static const option_row table[] = {
      "the likeliest that sum up to F (default 0.95; 1: off)", "0.95", NULL},
     {"min-p", 0, KIND_NUMBER, FIELD(min_p), ON_SAMPLE, 0, 1, "F",
      "at least F times as likely as the likeliest (default 0: off)", "0.05", NULL},
-    {"seed", 0, KIND_SEED, FIELD(seed), ON_SAMPLE, 0, 0, "N", "the same seed gives the same text (default -1: drawn)",
-     "42", NULL},
+    {"seed", 0, KIND_SEED, FIELD(seed), ON_SAMPLE | ON_TRAIN, 0, 0, "N",
+     "the same seed gives the same text (default -1: drawn)", "42", NULL},
     {"repeat-penalty", 0, KIND_NUMBER, FIELD(repeat_penalty), ON_ANSWER, 0.01, 100, "F",
      "against tokens that were there (default 1: off)", "1.1", NULL},
     {"presence-penalty", 0, KIND_NUMBER, FIELD(presence_penalty), ON_ANSWER, -100, 100, "F",
@@ -162,6 +188,7 @@ enum { TABLE_COUNT = sizeof table / sizeof table[0], HELP_CODE = 1000, VERSION_C
 static void set_defaults(cli_options *options) {
     *options = (cli_options){
         .target_ram_percent = -1,
+        .prune_cap = -1,
         .temperature = 0.7f,
         .top_p = 0.95f,
         .repeat_penalty = 1.0f,
@@ -224,6 +251,11 @@ static bool parse_flag(const char *text, bool *value) {
     return false;
 }
 
+static size_t *texts_count(cli_options *options, const option_row *row) {
+    if (row->offset == FIELD(prompts)) return &options->prompts_count;
+    return row->offset == FIELD(texts) ? &options->texts_count : &options->stops_count;
+}
+
 /* Stores the value; false when it is not allowed. */
 static bool store(cli_options *options, const option_row *row, const char *text) {
     char *field = (char *)options + row->offset;
@@ -233,10 +265,12 @@ static bool store(cli_options *options, const option_row *row, const char *text)
     case KIND_TEXT:
         *(const char **)(void *)field = text;
         return text[0] != '\0' || row->offset == FIELD(system);
-    case KIND_TEXTS:
-        if (options->stops_count == OPTIONS_STOPS_MAX) return false;
-        options->stops[options->stops_count++] = text;
+    case KIND_TEXTS: {
+        size_t *count = texts_count(options, row);
+        if (*count == OPTIONS_STOPS_MAX) return false;
+        ((const char **)(void *)field)[(*count)++] = text;
         return true;
+    }
     case KIND_RAM: {
         uint64_t bytes = 0;
         options->ram_unlimited = strcmp(text, "none") == 0;
@@ -444,9 +478,8 @@ options_result options_parse(cli_options *options, const cli_command *command, i
 
     getopt_tables tables;
     fill_getopt_tables(&tables, command->bit);
-    const size_t stops_of_environment = options->stops_count;
-    bool stops_replaced = false;
-    optind = 0; /* starts anew, in glibc, musl and bionic */
+    bool replaced[TABLE_COUNT] = {false}; /* by option: texts of the environment have left */
+    optind = 0;                           /* starts anew, in glibc, musl and bionic */
     opterr = 0;
     for (;;) {
         const int code = getopt_long(argc, argv, tables.shorts, tables.longs, NULL);
@@ -460,8 +493,8 @@ options_result options_parse(cli_options *options, const cli_command *command, i
         for (size_t i = 0; i < TABLE_COUNT; i++) {
             if (code == TABLE_CODE + (int)i || code == table[i].letter) row = &table[i];
         }
-        if (row->kind == KIND_TEXTS && !stops_replaced && stops_of_environment > 0) options->stops_count = 0;
-        stops_replaced = stops_replaced || row->kind == KIND_TEXTS;
+        if (row->kind == KIND_TEXTS && !replaced[row - table]) *texts_count(options, row) = 0;
+        replaced[row - table] = true;
         char name[64];
         snprintf(name, sizeof name, "--%s", row->name);
         const char *value = row->kind == KIND_FLAG ? "1" : optarg;

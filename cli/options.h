@@ -24,6 +24,7 @@ enum {
     ON_INSPECT = 1 << 5,
     ON_DOCTOR = 1 << 6,
     ON_BENCH = 1 << 7,
+    ON_TRAIN = 1 << 8,
 };
 
 /* In the order of their weight: a line is shown when its level is at least the one chosen. */
@@ -69,6 +70,10 @@ typedef struct {
     uint32_t chain_length;             /* 0: not given */
     uint32_t tree_nodes;               /* 0: by gain and cost */
     bool no_ahead, no_lookup, paper;
+    const char *predictor; /* NULL: that of the pair, where there is one */
+    bool no_prune, prune_forced, learn;
+    int32_t prune_cap;  /* percent; -1: not given */
+    const char *oracle; /* a file of token ids; NULL: none */
     const char *trace;
     bool ignore_end;
 
@@ -77,6 +82,14 @@ typedef struct {
     /* Files. */
     const char *type;
     bool verify, no_pack, quick;
+
+    /* Training. */
+    const char *prompts[OPTIONS_STOPS_MAX], *texts[OPTIONS_STOPS_MAX];
+    size_t prompts_count, texts_count;
+    const char *output;
+    uint32_t layer, rank; /* 0: not given */
+    float miss_weight;    /* 0: not given */
+    bool keep_samples;
 
     /* What is shown. */
     bool json, quiet;

@@ -109,6 +109,8 @@ void progress_of_stage(void *user, lever_stage stage, uint64_t done, uint64_t to
         [LEVER_STAGE_PREFILL] = {"Reading the prompt", UNIT_PARTS},
         [LEVER_STAGE_PACK] = {"Packing", UNIT_BYTES},
         [LEVER_STAGE_VERIFY] = {"Checking", UNIT_BYTES},
+        [LEVER_STAGE_COLLECT] = {"Going through text", UNIT_PARTS},
+        [LEVER_STAGE_TRAIN] = {"Learning", UNIT_PARTS},
     };
     progress *bar = user;
     if ((size_t)stage >= sizeof stages / sizeof stages[0]) return;

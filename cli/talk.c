@@ -31,6 +31,9 @@ bool talk_engine_options(const cli_options *options, talk_paths *paths, lever_en
     engine->draft_path = choose_draft(options, paths);
     engine->draft_forced = options->force_draft;
     engine->costs_path = options->costs;
+    engine->predictor_path = options->predictor;
+    engine->no_predictor = options->no_prune;
+    if (models_shared_folder(paths->predictors)) engine->predictor_dir = paths->predictors;
     engine->ram_bytes = options->ram_bytes;
     engine->ram_unlimited = options->ram_unlimited;
     engine->target_ram_percent = options->target_ram_percent;
@@ -54,6 +57,36 @@ static int open_trace(talk *opened) {
     return fail_with(LEVER_E_IO, message);
 }
 
+/* Makes room for `count` tokens. */
+static bool token_list_reserve(token_list *tokens, size_t count) {
+    if (count <= tokens->capacity) return true;
+    const size_t capacity = count + count / 2;
+    int32_t *grown = realloc(tokens->data, capacity * sizeof *grown);
+    if (grown == NULL) return false;
+    tokens->data = grown;
+    tokens->capacity = capacity;
+    return true;
+}
+
+/* Token ids, apart from each other by anything that is no digit. */
+static int read_oracle(talk *opened) {
+    const char *path = opened->options->oracle;
+    if (path == NULL) return EXIT_DONE;
+    char message[PATH_BYTES + 256];
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        snprintf(message, sizeof message, "cannot read the tokens of %s: %s", path, strerror(errno));
+        return fail_with(LEVER_E_IO, message);
+    }
+    int token = 0;
+    while (fscanf(file, "%*[^0-9]") != EOF && fscanf(file, "%9d", &token) == 1) {
+        if (!token_list_reserve(&opened->known, opened->known.count + 1)) break;
+        opened->known.data[opened->known.count++] = token;
+    }
+    fclose(file);
+    return EXIT_DONE;
+}
+
 /* Why there is no draft although there could be one; the log says it too, where it is shown. */
 static void tell_about_the_draft(const talk *opened) {
     if (opened->plan.draft_reason[0] == '\0' || opened->options->log_level <= SHOW_INFO) return;
@@ -66,6 +99,7 @@ int talk_open(talk *opened, const cli_options *options) {
     int exit_code = EXIT_DONE;
     if (!talk_engine_options(options, &opened->paths, &engine_options, &exit_code)) return exit_code;
     exit_code = open_trace(opened);
+    if (exit_code == EXIT_DONE) exit_code = read_oracle(opened);
     if (exit_code != EXIT_DONE) return exit_code;
     progress_open(&opened->bar, "", UNIT_BYTES, options);
     engine_options.progress = progress_of_stage;
@@ -90,23 +124,14 @@ void talk_close(talk *opened) {
     progress_close(&opened->bar);
     lever_session_close(&opened->session);
     lever_engine_close(&opened->engine);
+    free(opened->known.data);
+    opened->known = (token_list){0};
     if (opened->trace == NULL) return;
     const bool failed = ferror(opened->trace) != 0;
     if (fclose(opened->trace) != 0 || failed) {
         note(opened->options, "the trace %s is not complete: writing failed", opened->options->trace);
     }
     opened->trace = NULL;
-}
-
-/* Makes room for `count` tokens. */
-static bool token_list_reserve(token_list *tokens, size_t count) {
-    if (count <= tokens->capacity) return true;
-    const size_t capacity = count + count / 2;
-    int32_t *grown = realloc(tokens->data, capacity * sizeof *grown);
-    if (grown == NULL) return false;
-    tokens->data = grown;
-    tokens->capacity = capacity;
-    return true;
 }
 
 static lever_status out_of_memory(lever_error *error) {
@@ -185,6 +210,11 @@ static void fill_generate_options(lever_generate_options *generate, const talk *
     generate->stop_rule = options->paper ? LEVER_STOP_OWN : (lever_stop_rule)options->stop_rule;
     generate->no_ahead = options->no_ahead || options->paper;
     generate->no_lookup = options->no_lookup || options->paper;
+    generate->no_prune = options->no_prune;
+    generate->prune_cap = options->prune_cap;
+    generate->prune_forced = options->prune_forced;
+    generate->known_tokens = opened->known.data;
+    generate->known_tokens_count = opened->known.count;
     generate->trace = opened->trace != NULL ? write_trace : NULL;
     generate->trace_user = opened->trace;
 }

@@ -10,8 +10,13 @@
 
 /* The files of an engine; its options borrow from here. */
 typedef struct {
-    char model[PATH_BYTES], draft[PATH_BYTES], cache[PATH_BYTES];
+    char model[PATH_BYTES], draft[PATH_BYTES], cache[PATH_BYTES], predictors[PATH_BYTES];
 } talk_paths;
+
+typedef struct {
+    int32_t *data;
+    size_t count, capacity;
+} token_list;
 
 typedef struct {
     const cli_options *options;
@@ -20,15 +25,11 @@ typedef struct {
     lever_session *session;
     lever_engine_info info;
     lever_plan plan;
-    uint64_t seed; /* given or drawn */
-    FILE *trace;   /* NULL: none is written */
+    uint64_t seed;    /* given or drawn */
+    FILE *trace;      /* NULL: none is written */
+    token_list known; /* --oracle */
     progress bar;
 } talk;
-
-typedef struct {
-    int32_t *data;
-    size_t count, capacity;
-} token_list;
 
 typedef struct {
     char *text; /* terminated; owned until reply_fini */

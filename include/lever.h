@@ -408,6 +408,47 @@ typedef void (*lever_fact_fn)(void *user, const char *key, const char *value);
 LEVER_API lever_status lever_inspect(const char *path, bool verify, lever_fact_fn on_fact, void *user,
                                      lever_progress_fn progress, void *progress_user, lever_error *error);
 
+/* --- Training ---------------------------------------------------------------------------------------------------- */
+
+/* Makes the pruning predictor of a pair: goes through text with both models, keeps what it sees there in a file beside
+ * the output (a run that was interrupted goes on from it), then learns from it. */
+typedef struct {
+    const char *model_path, *draft_path; /* required */
+    const char *cache_dir;               /* where the pair's predictor is looked for; NULL: output_path is required */
+    const char *const *prompts;          /* that the pair answers itself */
+    size_t prompts_count;
+    const char *const *texts; /* files of plain text */
+    size_t texts_count;
+    uint32_t answer_tokens; /* of one answer; default 110 */
+    uint32_t tokens_max;    /* of text in all; default 40000 */
+    uint64_t ram_bytes;     /* of the whole process; 0: a stated share of what is free */
+    uint32_t threads;       /* 0: performance cores of this machine */
+    uint32_t layer;         /* behind which the predictor looks; 0: the one that saves the most */
+    uint32_t rank;          /* 0: 32 */
+    float miss_weight;      /* of places where the draft's best was wrong; 0: 1 */
+    uint64_t seed;
+    bool keep_samples;       /* the file of what was seen stays when the predictor is written */
+    const char *output_path; /* NULL: in cache_dir, where engines find it */
+    lever_log_fn log;
+    void *log_user;
+    lever_progress_fn progress;
+    void *progress_user;
+} lever_train_options;
+
+LEVER_API void lever_train_options_init(lever_train_options *options);
+
+typedef struct {
+    uint32_t layer, layers_count, rank;
+    uint64_t learned_samples, held_out_samples, file_bytes;
+    double draft_loss, loss;     /* held out, nats a token: of the draft alone, and of the predictor */
+    double draft_recall, recall; /* held out: of true candidates when 40 % of all go */
+    double prunable;             /* held out: share of the candidates that can go with a recall of 0.97 */
+    double collect_seconds, learn_seconds;
+    char path[4096];
+} lever_train_result;
+
+LEVER_API lever_status lever_train(const lever_train_options *options, lever_train_result *result, lever_error *error);
+
 /* --- Doctor ------------------------------------------------------------------------------------------------------ */
 
 typedef struct {

@@ -13,7 +13,8 @@
 enum { LANES = 16, OTHER_FIRST = 2 };
 
 static const float probability_least = 1e-4f;
-static const float score_share = 0.2f; /* of <A h, B e>, which is summed over rank and width */
+static const float error_least = 1e-4f; /* of a candidate; less teaches nothing */
+static const float score_share = 0.2f;  /* of <A h, B e>, which is summed over rank and width */
 
 /* --- Vectors ----------------------------------------------------------------------------------------------------- */
 
@@ -201,7 +202,7 @@ double lv_predictor_backward(lv_predictor *p, const float *hidden, const lv_pred
     float *const of_other = gradient + (p->other - p->values);
     for (uint32_t i = 0; i < count; i++) {
         const float error = weight * (shares[i] - (i == label ? 1.0f : 0.0f));
-        if (fabsf(error) < 1e-6f) continue;
+        if (fabsf(error) < error_least) continue;
         take_row(p, candidates[i].row);
         for (size_t r = 0; r < rank; r++) {
             of_query[r] += error * score_share * p->keys[i][r];

@@ -12,6 +12,7 @@
 #include "base/rng.h"
 
 static const double kept_share = 0.6; /* of the candidates, when recall is told */
+static const double recall_wanted = 0.97;
 static const float in_tree_least = 0.02f;
 
 void lv_training_options_init(lv_training_options *options) {
@@ -173,6 +174,18 @@ double lv_training_recall(lv_scored *scored, size_t count, double kept) {
     return matched > 0 ? (double)found / (double)matched : 1;
 }
 
+double lv_training_prunable(lv_scored *scored, size_t count, double recall) {
+    size_t matched = 0, lost = 0, goes = 0;
+    qsort(scored, count, sizeof(*scored), compare_shares);
+    for (size_t i = 0; i < count; i++) matched += scored[i].matched;
+    for (size_t i = count; i-- > 0;) {
+        lost += scored[i].matched && !scored[i].best;
+        if ((double)(matched - lost) < recall * (double)matched) break;
+        goes = count - i;
+    }
+    return count > 0 ? (double)goes / (double)count : 0;
+}
+
 static uint32_t best_of(const float *shares, uint32_t count) {
     uint32_t best = 0;
     for (uint32_t c = 1; c < count; c++) best = shares[c] > shares[best] ? c : best;
@@ -180,7 +193,7 @@ static uint32_t best_of(const float *shares, uint32_t count) {
 }
 
 /* The mean loss of the held-out samples, and their recall. `draft`: of the draft's own distribution. */
-static double judge(trainer *t, bool draft, double *recall) {
+static double judge(trainer *t, bool draft, double *recall, double *prunable) {
     lv_predictor_candidate candidates[LV_TRAINING_CANDIDATES_MAX];
     const bool held_out = t->held_out_count > 0;
     const uint32_t *order = held_out ? t->order + t->learned_count : t->order;
@@ -206,28 +219,30 @@ static double judge(trainer *t, bool draft, double *recall) {
         }
     }
     *recall = lv_training_recall(t->scored, scored_count, kept_share);
+    *prunable = lv_training_prunable(t->scored, scored_count, recall_wanted);
     return loss / (double)count;
 }
 
 /* --- The run ----------------------------------------------------------------------------------------------------- */
 
 static void train(trainer *t, lv_training_result *result) {
-    double recall = 0;
+    double recall = 0, prunable = 0;
     uint32_t since_best = 0;
     const size_t bytes = t->values_count * sizeof(float);
-    result->draft_loss = judge(t, true, &result->draft_recall);
+    result->draft_loss = judge(t, true, &result->draft_recall, &prunable);
     set_scale(t);
-    result->loss = judge(t, false, &result->recall);
+    result->loss = judge(t, false, &result->recall, &result->prunable);
     memcpy(t->best, t->predictor->values, bytes);
     for (uint32_t epoch = 0; epoch < t->options->epochs_max && since_best < t->options->patience; epoch++) {
         learn_epoch(t, epoch);
         if (is_cancelled(t)) break;
         result->epochs++;
-        const double loss = judge(t, false, &recall);
+        const double loss = judge(t, false, &recall, &prunable);
         since_best++;
         if (loss < result->loss) {
             result->loss = loss;
             result->recall = recall;
+            result->prunable = prunable;
             since_best = 0;
             memcpy(t->best, t->predictor->values, bytes);
         }

@@ -46,6 +46,7 @@ typedef struct {
     uint32_t epochs;                      /* made */
     size_t learned_count, held_out_count; /* samples */
     double draft_loss, loss;              /* held out: of the draft's own distribution, and of the predictor */
+    double prunable;                      /* held out: share of candidates that can go with a recall of 0.97 */
     double draft_recall, recall;          /* held out: see lv_training_recall */
 } lv_training_result;
 
@@ -61,5 +62,8 @@ typedef struct {
     bool matched, best;
 } lv_scored;
 double lv_training_recall(lv_scored *scored, size_t count, double kept);
+
+/* The largest share of candidates that can go while the recall is at least `recall`. Sorts like the above. */
+double lv_training_prunable(lv_scored *scored, size_t count, double recall);
 
 #endif

@@ -176,6 +176,10 @@ static void test_recall(void **state) {
     assert_float_equal(lv_training_recall(scored, 5, 0.4), 0.75,
                        1e-9); /* .9 and .5 stay, .05 is the best of its node */
     assert_float_equal(lv_training_recall(scored, 0, 0.4), 1, 1e-9);
+    /* In the order .9 .5 .2 .1 .05: .05 is the best of its node, .2 is no match; .1 and .5 are lost when they go. */
+    assert_float_equal(lv_training_prunable(scored, 5, 1), 0.2, 1e-9);
+    assert_float_equal(lv_training_prunable(scored, 5, 0.75), 0.6, 1e-9);
+    assert_float_equal(lv_training_prunable(scored, 5, 0.5), 1, 1e-9);
 }
 
 /* --- Files ------------------------------------------------------------------------------------------------------- */
