@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { NODE_BYTES_MAX = 192 };
+enum { NODE_BYTES_MAX = 224 };
 
 typedef struct {
     char *text;
@@ -32,9 +32,22 @@ static void put_node(line_writer *w, const lv_tree *tree, uint32_t index, bool f
     put(w, "%s{\"i\":%u,\"parent\":%d,\"token\":%d,\"depth\":%u,\"source\":%d,\"rank\":%u", first ? "" : ",", index,
         node->parent == LV_TREE_NONE ? -1 : (int)node->parent, (int)node->token, node->feature.depth,
         (int)node->feature.source, node->feature.rank);
-    put(w, ",\"estimate\":%.4f,\"a\":%.4f,\"w\":%.5f,\"expanded\":%s,\"verified\":%s}", (double)node->feature.estimate,
-        (double)node->a, (double)node->w, node->expanded ? "true" : "false",
-        node->row != LV_TREE_NONE || index == LV_TREE_ROOT ? "true" : "false");
+    put(w, ",\"estimate\":%.4f,\"a\":%.4f,\"w\":%.5f,\"expanded\":%s,\"verified\":%s%s}",
+        (double)node->feature.estimate, (double)node->a, (double)node->w, node->expanded ? "true" : "false",
+        node->row != LV_TREE_NONE || index == LV_TREE_ROOT ? "true" : "false", node->pruned ? ",\"pruned\":true" : "");
+}
+
+/* [node, row of the pass or -1 for a shadow candidate, what the draft made of it, what the predictor makes of it] */
+static void put_scores(line_writer *w, const lv_cycle *cycle, const lv_cycle_result *result) {
+    const lv_pruning_view *view = &cycle->pruning.view;
+    put(w, ",\"pruned\":%u,\"lost\":%u,\"scores\":[", result->pruned_count, result->lost_count);
+    for (uint32_t c = 0; result->scored && c < view->candidates_first[view->rows_count]; c++) {
+        const bool shadow = view->candidates[c].row == LV_PRUNING_SHADOW;
+        put(w, "%s[%u,%d,%.5f,%.5f]", c ? "," : "", view->candidates[c].node,
+            shadow ? -1 : (int)view->candidates[c].row, (double)view->candidates[c].a,
+            (double)view->candidates[c].share);
+    }
+    put(w, "]");
 }
 
 void lv_trace_line(char *line, size_t capacity, const lv_cycle *cycle, const lv_cycle_result *r, uint64_t number) {
@@ -49,7 +62,9 @@ void lv_trace_line(char *line, size_t capacity, const lv_cycle *cycle, const lv_
     put(&w, ",\"forwards\":%u,\"expanded\":%u,\"expanded_ahead\":%u,\"ahead\":%s,\"path\":[", r->forwards_count,
         r->expanded_count, r->expanded_ahead_count, r->ahead ? "true" : "false");
     for (uint32_t i = 0; i < r->path_count; i++) put(&w, "%s%u", i ? "," : "", r->path[i]);
-    put(&w, "],\"nodes\":[");
+    put(&w, "]");
+    put_scores(&w, cycle, r);
+    put(&w, ",\"nodes\":[");
     uint32_t kept = 0; /* that are to come and must not be left out */
     for (uint32_t i = 0; i < tree->nodes_count; i++) kept += is_kept(tree, i);
     bool first = true;

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "engine/engine_state.h"
 #include "spec/calibration.h"
 #include "spec/cost.h"
 #include "support/check.h"
@@ -13,6 +14,7 @@ enum { COSTS_BYTES = 64 << 10, TRIES = 40 };
 static const uint8_t levels[PAIR_FACTORS] = {
     [PAIR_STRATEGY] = 3, [PAIR_TREE] = 4,    [PAIR_HEAD] = 4,  [PAIR_BUDGET] = 3,    [PAIR_LOOKUP] = 2,
     [PAIR_AHEAD] = 2,    [PAIR_THREADS] = 2, [PAIR_COSTS] = 2, [PAIR_STOP_RULE] = 2, [PAIR_SAMPLING] = PAIR_SAMPLINGS,
+    [PAIR_PRUNING] = 4,
 };
 
 static const lever_strategy strategies[] = {LEVER_STRATEGY_LEVER, LEVER_STRATEGY_CHAIN, LEVER_STRATEGY_EDGE};
@@ -77,7 +79,7 @@ const char *pairs_describe(const pair_way *way) {
         [PAIR_STRATEGY] = "strategy",   [PAIR_TREE] = "tree",         [PAIR_HEAD] = "head",
         [PAIR_BUDGET] = "budget",       [PAIR_LOOKUP] = "no look-up", [PAIR_AHEAD] = "no ahead",
         [PAIR_SAMPLING] = "sampling",   [PAIR_THREADS] = "threads",   [PAIR_COSTS] = "costs",
-        [PAIR_STOP_RULE] = "stop rule",
+        [PAIR_STOP_RULE] = "stop rule", [PAIR_PRUNING] = "pruning",
     };
     static char text[256];
     size_t used = 0;
@@ -107,6 +109,37 @@ const char *pairs_costs_path(void) {
     return path;
 }
 
+const char *pairs_predictor_path(void) {
+    static char path[512];
+    if (path[0]) return path;
+    lever_engine_options options;
+    lever_error error;
+    lv_test_options(&options, PAIR_TARGET);
+    options.draft_path = PAIR_DRAFT;
+    options.draft_forced = true;
+    lever_engine *engine = lv_test_open(&options);
+    const lv_predictor_shape shape = {
+        .target_hash = lv_weights_fingerprint(engine->weights),
+        .draft_hash = lv_weights_fingerprint(engine->draft->weights),
+        .layer = 1,
+        .layers_count = engine->model->hparams.layers_count,
+        .width = engine->model->hparams.embedding,
+        .rank = 4,
+    };
+    lever_engine_close(&engine);
+    lv_predictor *predictor = NULL;
+    CHECK_OK(lv_predictor_open(&predictor, &shape, 3, NULL, &error));
+    predictor->recall = 0.5f; /* it is to prune on, however bad it is */
+    for (size_t i = 0; i < shape.rank * shape.width; i++) predictor->b[i] = predictor->a[i] * 8;
+    uint8_t *file = malloc(lv_predictor_file_bytes(&shape));
+    assert_non_null(file);
+    lv_predictor_write(predictor, file);
+    scratch_write("pair.predictor", file, lv_predictor_file_bytes(&shape), path, sizeof(path));
+    free(file);
+    lv_predictor_close(&predictor);
+    return path;
+}
+
 void pairs_engine_options(lever_engine_options *options, const pair_way *way) {
     lv_test_options(options, PAIR_TARGET);
     options->draft_path = PAIR_DRAFT;
@@ -115,6 +148,7 @@ void pairs_engine_options(lever_engine_options *options, const pair_way *way) {
     options->target_ram_percent = budgets[way->level[PAIR_BUDGET]];
     options->threads = 1u + way->level[PAIR_THREADS];
     options->costs_path = way->level[PAIR_COSTS] ? pairs_costs_path() : NULL;
+    options->predictor_path = way->level[PAIR_PRUNING] ? pairs_predictor_path() : NULL;
 }
 
 void pairs_sampling(lever_generate_options *options, uint32_t sampling, uint32_t tokens_max) {
@@ -146,6 +180,8 @@ void pairs_generate_options(lever_generate_options *options, const pair_way *way
     options->stop_rule = (lever_stop_rule)way->level[PAIR_STOP_RULE];
     options->no_lookup = way->level[PAIR_LOOKUP] == 1;
     options->no_ahead = way->level[PAIR_AHEAD] == 1;
+    options->prune_forced = way->level[PAIR_PRUNING] > 1;
+    options->prune_cap = way->level[PAIR_PRUNING] == 3 ? 100 : -1;
 }
 
 void pairs_prompt(const lever_engine *engine, uint32_t prompt, int32_t *tokens) {

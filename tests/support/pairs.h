@@ -21,6 +21,7 @@ typedef enum {
     PAIR_THREADS,   /* 1, 2 */
     PAIR_COSTS,     /* measured, or frozen ones by which much is drafted */
     PAIR_STOP_RULE, /* lever_stop_rule */
+    PAIR_PRUNING,   /* without a predictor; by cost; forced, half of the nodes; forced, all but the backbone */
     PAIR_FACTORS
 } pair_factor;
 
@@ -40,6 +41,9 @@ const char *pairs_describe(const pair_way *way);
 
 /* Writes the frozen costs, of a slow flash and a fast draft, into the scratch folder; valid until the program ends. */
 const char *pairs_costs_path(void);
+
+/* A predictor of the pair whose scores mean nothing, in the scratch folder; valid until the program ends. */
+const char *pairs_predictor_path(void);
 
 /* Options of an engine with both models, and of an answer of `tokens_max` tokens. */
 void pairs_engine_options(lever_engine_options *options, const pair_way *way);
