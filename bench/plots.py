@@ -118,6 +118,8 @@ def draw(report, lines, folder):
         lines = [line for line in lines if line[plot.only[0]] == plot.only[1]]
     figure, axes = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
     KINDS[plot.kind](axes, lines, plot)
+    if plot.level is not None:
+        axes.axhline(plot.level, color="#999999", linewidth=0.8)
     axes.set_title(report.title, fontsize=10)
     axes.set_xlabel(plot.xlabel)
     axes.set_ylabel(plot.ylabel)

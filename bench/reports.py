@@ -172,20 +172,35 @@ def stages(rows):
     return lines
 
 
+def per_token(row, name):
+    """Of a sum over the decoding of an answer; None where it is 0, which stands for unknown."""
+    whole, tokens = value(row, name), value(row, "completion_tokens")
+    return whole / tokens if whole and tokens else None
+
+
 def flash_and_energy(rows):
     lines = []
-    for what, name, scale in (("MiB read a token", "bytes_per_token", 1 / MIB), ("mJ a token", "energy_per_token", 1e3)):
-        found = grouped(rows, ("strategy", "task"), lambda row, n=name, s=scale: value(row, n) and value(row, n) * s)
+    for what, name, unit in (("MiB read a token", "bytes_read", 1 / MIB), ("mJ a token", "energy_joules", 1e3)):
+        def value_of(row, name=name, unit=unit):
+            found = per_token(row, name)
+            return None if found is None else found * unit
+
+        found = grouped(rows, ("strategy", "task"), value_of)
         lines += [{**line, "what": what} for line in with_means(found, ("strategy", "task"))]
     return lines
 
 
 def phones(rows):
-    """Simulated phones: virtual time, so that ratios and not the machine count."""
-    lines = grouped(rows, ("phone", "shape", "strategy"), lambda row: value(row, RATE))
-    over = {tuple(line[k] for k in ("phone", "shape", "strategy")): line["median"]
-            for line in ratios(rows, "ar", ("phone", "shape", "strategy"))}
-    return [{**line, "over_ar": over.get((line["phone"], line["shape"], line["strategy"]))} for line in lines]
+    """Simulated phones: virtual time, so that the machine does not count."""
+    by_phone = ("phone", "shape", "strategy")
+    over = {tuple(line[key] for key in by_phone): line["median"] for line in ratios(rows, "ar", by_phone)}
+    energy = {tuple(line[key] for key in by_phone): line["median"] * 1e3
+              for line in grouped(rows, by_phone, lambda row: per_token(row, "energy_joules"))}
+    lines = grouped(rows, by_phone, lambda row: value(row, RATE))
+    for line in lines:
+        key = tuple(line[name] for name in by_phone)
+        line.update({"over_ar": over.get(key), "mJ a token": energy.get(key)})
+    return lines
 
 
 def entropy(rows):
@@ -303,6 +318,7 @@ class Plot:
     ylabel: str = ""
     log_x: bool = False
     only: tuple = ()  # (column, value): the lines that are drawn
+    level: float = None  # of a line across, to compare with
 
 
 @dataclasses.dataclass
@@ -333,7 +349,7 @@ REPORTS = [
     Report("ablation", "Each part left out, over the whole", "ablation*.jsonl", ablation,
            f"{BENCH} --budgets 0%,900M,100% --strategies lever,lever+fixed:16,lever+no-ahead,lever+no-lookup,lever+head:demand,"
            f"lever+paper {THREE} --out {{raw}}/ablation.jsonl",
-           Plot("bars", "strategy", "median", "budget", "", "speed over the whole")),
+           Plot("bars", "strategy", "median", "budget", "", "speed over the whole", level=1)),
     Report("budget", "Share of the target's layers in memory", "budget.jsonl", by("share", "strategy"),
            f"{BENCH} --budgets 0%,25%,50%,75%,100% --strategies lever,chain:12,edge,ar {THREE} --each 1 --out {{raw}}/budget.jsonl",
            Plot("lines", "share", "median", "strategy", "percent of the layers in memory", TOKENS)),
@@ -358,7 +374,8 @@ REPORTS = [
     Report("timeline", "The first cycles of an answer", "trace.jsonl", timeline, "as speed",
            Plot("gantt", "begin", "cycle", "stage", "seconds", "cycle"), traces=True),
     Report("phones", "Simulated phones", "phones*.jsonl", phones,
-           "python3 bench/phones.py --out {raw}/phones.jsonl",
+           f"for p in oneplus12 magicv5 honor500pro; do {BENCH} --phone $p --as llama-3.1-8b-q4_0,llama-3.2-1b-q4_0 "
+           f"--strategies lever,chain:12,edge,ar {THREE} --each 1 --budgets 0% --out {{raw}}/phones-$p.jsonl; done",
            Plot("bars", "phone", "over_ar", "strategy", "", "speed over plain decoding")),
     Report("acceptance", "Acceptance by depth", "trace.jsonl", acceptance, "as speed",
            Plot("lines", "depth", "measured", "", "depth in the tree", "share that was right"), traces=True),

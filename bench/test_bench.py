@@ -65,7 +65,7 @@ def answer(arm, task, prompt, rate, **more):
     """A row as `lever bench` writes it."""
     values = {"decode_tokens_per_second": rate, "decode_seconds": 10.0, "completion_tokens": 100, "first_token_seconds": 2.0}
     values.update(draft_seconds=3.0, draft_hidden_seconds=2.0, head_seconds=1.0, compute_seconds=4.0, io_seconds=7.0)
-    values.update(bytes_per_token=float(1 << 20), **more.pop("values", {}))
+    values.update(bytes_read=100 << 20, **more.pop("values", {}))
     facts = {"schema": 2, "id": f"{arm}{prompt}{more}", "benchmark": "bench", "case": "c", "arm": arm, "pair": prompt}
     facts.update(repetition=0, status="ok", reason="", values=values, limits={"read_bytes_per_second": None}, models=[])
     facts["factors"] = {"task": task, "prompt": prompt, "budget": "50%", "length": 128, **more.pop("factors", {})}
@@ -107,6 +107,13 @@ class Reports(unittest.TestCase):
         found = reports.stage_seconds(self.ROWS[0])
         self.assertAlmostEqual(sum(found.values()), 100)  # ms
         self.assertEqual([round(found[stage]) for stage in reports.STAGES], [10, 10, 40, 30, 10])
+
+    def test_energy_where_it_was_measured(self):
+        rows_made = [answer("lever", "code", "p1", 5.0, values={"energy_joules": 50.0}), answer("ar", "code", "p1", 1.0)]
+        table = reports.flash_and_energy(rows_made)
+        (joules,) = self.lines(table, what="mJ a token", task="code")
+        self.assertEqual((joules["strategy"], joules["median"]), ("lever", 500))
+        self.assertEqual({line["median"] for line in self.lines(table, what="MiB read a token")}, {1})
 
     def test_the_headline(self):
         deep = [{"name": "deep-q4_0.lvr"}]

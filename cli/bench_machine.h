@@ -14,7 +14,8 @@ void bench_command_write(json *out);
 /* Of the last minute; 0: unknown. */
 double bench_load_average(void);
 
-/* SHA-256 of a file; `tell` may be NULL. False: it could not be read. */
+/* SHA-256 of a file, remembered from run to run in lever's cache folder by path, size and time of change; `tell` may be
+ * NULL. False: it could not be read. */
 bool bench_checksum(const char *path, char text[SHA256_TEXT_BYTES], void (*tell)(void *user, uint64_t bytes),
                     void *user);
 

@@ -5,8 +5,10 @@ judged anywhere.
     test_bench.py LEVER
 """
 
+import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -76,6 +78,21 @@ class Rows(unittest.TestCase):
                 cycles[found["row"]] = cycles.get(found["row"], 0) + 1
                 self.assertIn("pass_seconds", found["trace"])
         self.assertEqual(cycles, {name: row["values"]["cycles"] for name, row in rows.items()})
+
+    def test_checksums_are_right_and_remembered_until_the_file_changes(self):
+        target = path_of("changing.gguf")
+        shutil.copy(TARGET, target)
+        given = ["-m", target, *SMALL[2:]]
+        words = ("--budgets", "none", "--tasks", "code", "--strategies", "ar", "--out")
+        for name in ("first.jsonl", "second.jsonl"):
+            self.assertEqual(bench(*words, name, given=given).returncode, 0)
+            with open(target, "rb") as file:
+                self.assertEqual(read(name)[0]["models"][0]["sha256"], hashlib.sha256(file.read()).hexdigest())
+            with open(target, "r+b") as file:  # the last byte of a norm
+                file.seek(-1, os.SEEK_END)
+                file.write(b"\x00")
+        with open(os.path.join(SCRATCH.name, "cache", "lever", "checksums"), encoding="utf-8") as file:
+            self.assertEqual(sum(line.endswith(target + "\n") for line in file), 2)
 
     def test_a_budget_that_is_too_small_is_a_row(self):
         done = bench("--budgets", "8M,none", "--tasks", "code", "--strategies", "lever,ar", "--out", "small.jsonl")
