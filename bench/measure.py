@@ -13,6 +13,8 @@ import time
 from typing import Callable
 
 import runner
+from models import cache_folder
+from peers.gpt4all import Gpt4all
 from runner import Limits, Skip
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -36,6 +38,7 @@ class Bench:
 
     def __init__(self, options, writer, lever, peer, models, program_folder):
         self.options, self.writer, self.lever, self.peer, self.models = options, writer, lever, peer, models
+        self.gpt4all = Gpt4all(os.path.join(cache_folder(), "peer", "gpt4all"))
         self.program_folder = program_folder
         with open(os.path.join(FOLDER, "prompts.jsonl"), encoding="utf-8") as file:
             self._prompts = [json.loads(line) for line in file if line.strip()]

@@ -6,8 +6,9 @@ target of 4 GB with the Q4_0 draft.
 """
 
 from measure import Arm, Bench
+from peers.gpt4all import Gpt4all
 from peers.llama_cpp import LlamaCpp
-from programs import Lever, chat
+from programs import THREADS, Lever, chat
 from runner import Limits
 
 MIB = 1 << 20
@@ -85,7 +86,8 @@ def share(bench: Bench, case, repetitions):
 
 
 def _peer_arms(bench, case, repetition, limits):
-    """llama.cpp mapped, plain and by its own speculation; read past the cache; and, without a limit, all in memory."""
+    """llama.cpp mapped, plain and by its own speculation; read past the cache; and, without a limit, all in memory. And
+    others that run this model from disk."""
     peer, text = bench.peer, chat(bench.prompt(repetition))
     target, draft = (bench.models.get(model) for model in PAIRS[case])
     tokens, facts = bench.options.tokens, _factors(bench, repetition)
@@ -103,6 +105,8 @@ def _peer_arms(bench, case, repetition, limits):
         yield arm(f"peer_chain_{count}", [target, draft], command, LlamaCpp.parse_speculation)
     ngram = peer.ngram(target, text, tokens, context=CONTEXT)
     yield arm("peer_ngram", [target], ngram, LlamaCpp.parse_speculation)
+    other = bench.gpt4all.complete(target, PEER_PLAIN_TOKENS, THREADS, CONTEXT)
+    yield Arm("gpt4all", bench.gpt4all, [target], other, Gpt4all.parse, text, limits, cold=True, factors=facts)
     yield arm("peer_resident", [target], peer.bench(target, 0, PEER_PLAIN_TOKENS), LlamaCpp.parse_bench, Limits())
 
 
