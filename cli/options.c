@@ -100,6 +100,8 @@ static const option_row table[] = {
      "50", NULL},
     {"prune-forced", 0, KIND_FLAG, FIELD(prune_forced), ON_ANSWER, 0, 0, NULL,
      "as many nodes go as the cap allows, whether it pays or not (for measurements)", NULL, NULL},
+    {"learn", 0, KIND_FLAG, FIELD(learn), ON_ANSWER, 0, 0, NULL, "answers refine the pair's pruning predictor", NULL,
+     NULL},
     {"oracle", 0, KIND_TEXT, FIELD(oracle), ON_ANSWER, 0, 0, "FILE",
      "the answer's token ids, taken for what the predictor says (for measurements)", "tokens.txt", NULL},
     {"prompts", 0, KIND_TEXTS, FIELD(prompts), ON_TRAIN, 0, 0, "FILE",

@@ -33,6 +33,7 @@ bool talk_engine_options(const cli_options *options, talk_paths *paths, lever_en
     engine->costs_path = options->costs;
     engine->predictor_path = options->predictor;
     engine->no_predictor = options->no_prune;
+    engine->learn = options->learn;
     if (models_shared_folder(paths->predictors)) engine->predictor_dir = paths->predictors;
     engine->ram_bytes = options->ram_bytes;
     engine->ram_unlimited = options->ram_unlimited;

@@ -132,6 +132,7 @@ typedef struct {
     const char *predictor_path; /* of the pair's pruning predictor; NULL: looked for in cache_dir, then predictor_dir */
     const char *predictor_dir;  /* folder with predictors that came with the program; may be NULL */
     bool no_predictor;          /* none is loaded */
+    bool learn;                 /* answers refine the predictor, which is kept in cache_dir */
     lever_log_fn log;           /* may be NULL */
     void *log_user;
     lever_progress_fn progress; /* may be NULL */

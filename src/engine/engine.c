@@ -12,7 +12,7 @@
 #include "engine/engine_state.h"
 #include "model/chat.h"
 
-enum { LANES_DEFAULT = 2, LANES_MAX = 16, THREADS_MAX = 64 };
+enum { PREDICTOR_PATH_BYTES = 4096, LANES_DEFAULT = 2, LANES_MAX = 16, THREADS_MAX = 64 };
 
 /* Beside what the process took before: code and library data that opening and the first answer still touch. */
 static const uint64_t program_growth_bytes = (uint64_t)6 << 20;
@@ -139,7 +139,7 @@ static lever_status gather_input(const lever_engine_options *options, const lv_e
         .vocabulary_peak_bytes = vocabulary_bound,
         .metadata_bytes = metadata_bytes + lv_weights_vector_bytes(files->model) +
                           lv_plan_store_bytes(files->weights->layout) +
-                          (files->draft ? lv_predictor_file_memory(files->model) : 0),
+                          (files->draft ? lv_predictor_file_memory(files->model, options->learn) : 0),
         .target_ram_percent = options->target_ram_percent,
         .context_tokens = options->context_tokens,
         .sessions_max = options->sessions_max,
@@ -270,6 +270,11 @@ static void open_predictor(lever_engine *engine) {
         .draft = engine->draft->weights,
     };
     engine->predictor = lv_predictor_file_load(&place, &engine->log, engine->ledger);
+    char path[PREDICTOR_PATH_BYTES];
+    if (engine->predictor && engine->options.learn &&
+        lv_predictor_file_path(&place, path, sizeof(path), NULL) == LEVER_OK) {
+        engine->predictor_path = lv_strdup(engine->ledger, LV_MEM_SESSION, path);
+    }
 }
 
 /* Books what the program itself takes, makes the plan from what is in use, and puts the limit in force. */
@@ -391,6 +396,7 @@ void lever_engine_close(lever_engine **out) {
     lever_engine *engine = *out;
     lv_ledger *ledger = engine->ledger;
     lv_predictor_close(&engine->predictor);
+    lv_free(engine->predictor_path);
     lv_costs_share_close(&engine->costs);
     lv_forward_close(&engine->forward);
     lv_free(engine->rows);

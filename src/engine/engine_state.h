@@ -37,6 +37,7 @@ struct lever_engine {
     lv_draft_model *draft; /* NULL: none, or left out by the plan */
     lv_costs_share costs;
     lv_predictor *predictor; /* NULL: none; used and replaced by who holds pass_lock */
+    char *predictor_path;    /* where it is kept when it was refined; NULL: nowhere */
 
     pthread_mutex_t transform_lock; /* guards transform_scratch: lanes and the consumer turn blocks into tiles */
     void *transform_scratch;

@@ -206,6 +206,7 @@ static void set_pruning(generation *g) {
     p->predictor = g->drafts && !o->no_prune && g->session->candidate_rows ? g->session->engine->predictor : NULL;
     p->cap = (float)(o->prune_cap < 0 ? PRUNE_CAP_DEFAULT : o->prune_cap) / 100;
     p->forced = o->prune_forced;
+    p->learning = p->predictor ? g->session->learning : NULL;
     p->known = o->known_tokens;
     p->known_first = g->session->tokens_count;
     p->known_count = o->known_tokens_count;
@@ -289,6 +290,26 @@ static void fill_statistics(generation *g, const counters_snapshot *before) {
     s->head_seconds = lv_seconds(now.forward.head_ns - before->forward.head_ns);
 }
 
+/* --- Learning ---------------------------------------------------------------------------------------------------- */
+
+/* The answer is out: what it showed refines the predictor, of all sessions. A failure is not worth an error. */
+static void learn_answer(generation *g) {
+    lever_session *session = g->session;
+    lever_engine *engine = session->engine;
+    bool adopted = false;
+    lever_error error;
+    if (!session->learning || lv_learning_samples_count(session->learning) == 0) return;
+    const lv_pruning_source source = lv_verification_source(session);
+    pthread_mutex_lock(&engine->pass_lock);
+    lever_status status = lv_learning_refine(session->learning, engine->predictor, &source, &adopted, &error);
+    if (adopted && engine->predictor_path) {
+        status = lv_predictor_file_save(engine->predictor, engine->predictor_path, engine->ledger, &error);
+    }
+    pthread_mutex_unlock(&engine->pass_lock);
+    if (status != LEVER_OK) lv_log_write(&engine->log, LEVER_LOG_WARNING, "%s", error.message);
+    if (adopted) lv_log_write(&engine->log, LEVER_LOG_INFO, "the pruning predictor was refined");
+}
+
 /* --- The call ---------------------------------------------------------------------------------------------------- */
 
 static lv_sampling sampling_of(const lever_generate_options *options) {
@@ -358,6 +379,7 @@ lever_status lever_session_generate(lever_session *session, const lever_generate
         if (stopped && status == LEVER_OK) g.finish = LEVER_FINISH_STOP;
     }
     fill_statistics(&g, &before);
+    learn_answer(&g);
     if (g.drafts) lv_costs_share_give(&session->engine->costs, &session->cycle.costs, &session->cycle.calibration);
     if (finish) *finish = g.finish;
     status = lv_session_end_call(session, status);

@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "base/text_file.h"
+#include "spec/learning.h"
 
 enum { PATH_BYTES = 4096, FILE_BYTES_MAX = 64 << 20, RANK_PLANNED = 32 };
 
@@ -93,8 +94,9 @@ lever_status lv_predictor_file_save(const lv_predictor *predictor, const char *p
     return status;
 }
 
-uint64_t lv_predictor_file_memory(const lv_model *target) {
+uint64_t lv_predictor_file_memory(const lv_model *target, bool learns) {
     const lv_predictor_shape shape = {.width = target->hparams.embedding, .rank = RANK_PLANNED};
     const uint64_t rows = LV_PREDICTOR_CANDIDATES_MAX * (uint64_t)target->hparams.embedding * sizeof(float);
-    return lv_predictor_bytes(&shape) + lv_predictor_file_bytes(&shape) + rows;
+    return lv_predictor_bytes(&shape) + lv_predictor_file_bytes(&shape) + rows +
+           (learns ? lv_learning_bytes(&shape) : 0);
 }

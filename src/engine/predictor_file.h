@@ -26,7 +26,7 @@ lever_status lv_predictor_file_path(const lv_predictor_place *place, char *path,
 lever_status lv_predictor_file_save(const lv_predictor *predictor, const char *path, lv_ledger *ledger,
                                     lever_error *error);
 
-/* What a predictor for this model may take, for the plan. */
-uint64_t lv_predictor_file_memory(const lv_model *target);
+/* What a predictor for this model may take, and a session's part of it, for the plan. */
+uint64_t lv_predictor_file_memory(const lv_model *target, bool learns);
 
 #endif

@@ -43,6 +43,8 @@ static lever_status open_memory(lever_session *session, lever_error *error) {
         LV_TRY(lv_alloc_checked(&memory, engine->ledger, LV_MEM_SESSION, LV_PREDICTOR_CANDIDATES_MAX,
                                 h->embedding * sizeof(float), "embedding rows of candidates", error));
         session->candidate_rows = memory;
+        if (engine->options.learn)
+            LV_TRY(lv_learning_open(&session->learning, engine->predictor, engine->ledger, error));
     }
     const lv_speculation_options options = {
         .draft = engine->draft,
@@ -93,6 +95,7 @@ void lever_session_close(lever_session **out) {
     lever_session *session = *out;
     lv_speculation_close(&session->speculation);
     lv_cycle_close(&session->cycle);
+    lv_learning_close(&session->learning);
     lv_free(session->candidate_rows);
     lv_sampler_close(&session->sampler);
     if (session->answer_is_booked) lv_ledger_release(session->engine->ledger, LV_MEM_SESSION, answer_bytes);

@@ -25,6 +25,7 @@ struct lever_session {
     lv_sampler *sampler;
     lv_cycle cycle;
     lv_speculation *speculation; /* NULL: no draft */
+    lv_learning *learning;       /* NULL: none */
     float *candidate_rows;       /* LV_PREDICTOR_CANDIDATES_MAX embedding rows; NULL: no predictor */
     atomic_bool cancelled;
     uint64_t prompt_begin_ns;

@@ -115,6 +115,11 @@ static lever_status source_embedding(void *user, int32_t token, float *row, leve
     return lv_forward_embedding(session->engine->forward, token, row, error);
 }
 
+lv_pruning_source lv_verification_source(lever_session *session) {
+    return (lv_pruning_source){
+        .user = session, .hidden = source_hidden, .embedding = source_embedding, .rows = session->candidate_rows};
+}
+
 /* Rows of shadow candidates that are not in memory yet: better now than in the middle of the pass. */
 static lever_status fetch_rows(const lever_session *session, const lv_pruning_view *view, lever_error *error) {
     for (uint32_t c = 0; c < view->candidates_first[view->rows_count]; c++) {
@@ -134,8 +139,7 @@ static lever_status run_layers(lv_verification *v, uint32_t rows_count, const lv
     *rows_after = rows_count;
     for (uint32_t i = 0; i < rows_count; i++) v->rows[i] = i;
     if (!pause) return lv_forward_layers(engine->forward, 0, layers, error);
-    const lv_pruning_source source = {
-        .user = session, .hidden = source_hidden, .embedding = source_embedding, .rows = session->candidate_rows};
+    const lv_pruning_source source = lv_verification_source(session);
     LV_TRY(lv_forward_layers(engine->forward, 0, pause->layers_before, error));
     LV_TRY(pause->middle(pause->user, &source, keep, rows_after, error));
     for (uint32_t i = 0; i < *rows_after; i++) v->rows[keep[i]] = i;

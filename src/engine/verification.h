@@ -21,6 +21,9 @@ void lv_verification_begin(lv_verification *verification, lever_session *session
 lv_target lv_verification_target(lv_verification *verification);
 void lv_verification_end(lv_verification *verification); /* gives back the lock after a failure */
 
+/* What a pass of this session gives the predictor; its hidden states are those of the pass that is running. */
+lv_pruning_source lv_verification_source(lever_session *session);
+
 /* Nodes that a pass of this session can take beside the root. */
 uint32_t lv_verification_nodes_max(const lever_session *session);
 

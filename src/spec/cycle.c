@@ -182,6 +182,7 @@ static lever_status prune(void *user, const lv_pruning_source *source, uint32_t 
         LV_TRY(lv_pruning_score(&p->view, p->predictor, source, error));
     }
     p->scored = true;
+    if (p->learning) lv_learning_keep(p->learning, &p->view, source);
     if (job->drafter) job->drafter->scored(job->drafter->user, &p->view);
     p->keep_count = lv_pruning_choose(&job->policy, &p->view, &job->cycle->costs, p->keep);
     memcpy(keep, p->keep, p->keep_count * sizeof(*keep));
@@ -207,6 +208,15 @@ static void take_pruning(lv_cycle *cycle, const lv_drafting_choice *choice, lv_c
     result->scored = true;
     const double share = 1 - (double)result->pruned_count / (double)choice->nodes_count;
     cycle->drafting.prune_kept = (1 - mean_share) * cycle->drafting.prune_kept + mean_share * share;
+}
+
+/* What followed each visited row; rows stand by their node's place in the choice. */
+static void learn_walk(lv_cycle *cycle, const lv_cycle_result *result) {
+    lv_cycle_pruning *p = &cycle->pruning;
+    for (uint32_t i = 0; p->learning && result->scored && i <= result->path_count; i++) {
+        const uint32_t row = i == 0 ? 0 : cycle->tree.nodes[result->path[i - 1]].row;
+        lv_learning_label(p->learning, &p->view, row, i < result->path_count ? result->path_tokens[i] : result->token);
+    }
 }
 
 /* Where the walk ended: at a row that had gone? */
@@ -397,6 +407,7 @@ lever_status lv_cycle_run(lv_cycle *cycle, const lv_drafter *drafter, const lv_t
     LV_TRY(walk(cycle, target, result, error));
     const uint32_t last = result->path_count > 0 ? result->path[result->path_count - 1] : LV_TREE_ROOT;
     watch_pruning(cycle, last, result);
+    learn_walk(cycle, result);
     result->seconds = target->now(target->user) - begin;
     if (watch) watch(watch_user, cycle, result);
     target->commit(target->user, tree, result->path, result->path_count);

@@ -9,6 +9,7 @@
 #define LV_SPEC_CYCLE_H
 
 #include "spec/drafting.h"
+#include "spec/learning.h"
 #include "spec/pruning.h"
 
 /* The draft. Functions return LEVER_OK or pass a failure up. */
@@ -57,6 +58,7 @@ typedef struct {
 /* Pruning in the middle of the passes, and drafting ahead by what was seen there. */
 typedef struct {
     lv_predictor *predictor; /* NULL: none; the pass's thread uses it alone */
+    lv_learning *learning;   /* NULL: nothing is learned */
     float cap;               /* share of the nodes that may go; 0: none does, scores steer the draft all the same */
     bool forced;             /* for measurements */
     const int32_t *known;    /* for measurements: the text that will follow `known_first`; NULL */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "engine/engine_state.h"
+#include "engine/session_state.h"
 #include "support/check.h"
 #include "support/engines.h"
 #include "support/pairs.h"
@@ -248,6 +248,32 @@ static void test_training_makes_one_that_is_found(void **state) {
     assert_true(result.learned_samples > 5);
 }
 
+/* Answers refine the predictor; what they say does not change. */
+static void test_learning_keeps_the_text(void **state) {
+    (void)state;
+    static const pair_way way = {.level = {[PAIR_BUDGET] = 2, [PAIR_COSTS] = 1}};
+    lever_engine_options options;
+    pair_answer wanted, got;
+    world w = {0};
+    pairs_engine_options(&options, &way);
+    options.predictor_path = pairs_predictor_path();
+    options.cache_dir = scratch_folder();
+    options.learn = true;
+    w.engine = lv_test_open(&options);
+    w.session = lv_test_session(w.engine);
+    for (uint32_t n = 0; n < 12; n++) {
+        lever_generate_options generate;
+        pairs_sampling(&generate, n % PAIR_SAMPLINGS, ANSWER);
+        generate.strategy = LEVER_STRATEGY_AR;
+        answer(&w, n % PROMPTS, &generate, &wanted);
+        generate.strategy = LEVER_STRATEGY_LEVER;
+        answer(&w, n % PROMPTS, &generate, &got);
+        pairs_check_same(&got, &wanted, "while learning");
+        assert_int_equal(lv_learning_samples_count(w.session->learning), 0);
+    }
+    close_world(&w);
+}
+
 static void test_training_refuses(void **state) {
     (void)state;
     lever_train_options options;
@@ -272,6 +298,7 @@ int main(void) {
         cmocka_unit_test(test_who_knows_loses_nothing),
         cmocka_unit_test(test_files_that_cannot_be_used),
         cmocka_unit_test(test_training_makes_one_that_is_found),
+        cmocka_unit_test(test_learning_keeps_the_text),
         cmocka_unit_test(test_training_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
