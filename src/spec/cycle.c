@@ -21,6 +21,9 @@ static const float rejected_estimate = 0.15f;
 /* Not even tried: a pass of a few nodes takes so much longer with one thread. */
 #define HOPELESS 1.3
 
+/* The predictor is asked when pruning could win this share of a cycle. */
+#define WIN_LEAST 0.03
+
 static const double mean_share = 0.1; /* of the newest value in a running mean */
 
 lever_status lv_cycle_open(lv_cycle *cycle, lv_ledger *ledger, lever_error *error) {
@@ -163,6 +166,18 @@ typedef struct {
 static bool is_pruning_wanted(const lv_cycle *cycle, const lv_drafter *drafter, const lv_drafting_choice *choice) {
     const lv_cycle_pruning *p = &cycle->pruning;
     return p->predictor && drafter && cycle->drafting.strategy == LEVER_STRATEGY_LEVER && choice->nodes_count > 0;
+}
+
+/* Asking takes time as well: it is only worth it where enough can be won, or the draft listens. */
+static bool may_pay(const lv_cycle *cycle, const lv_pruning *policy, const lv_drafting_choice *choice) {
+    const lv_cycle_pruning *p = &cycle->pruning;
+    if (policy->forced || p->known || p->learning) return true;
+    const uint32_t all = choice->nodes_count + 1;
+    const uint32_t least = all - (uint32_t)(policy->cap * (float)choice->nodes_count);
+    const double before = (double)policy->before;
+    const double now = lv_costs_pass(&cycle->costs, policy->split, all, policy->idle_seconds);
+    const double then = lv_costs_pruned_pass(&cycle->costs, policy->split, all, least, before, policy->idle_seconds);
+    return now - then > WIN_LEAST * choice->seconds;
 }
 
 static float before_share(const lv_predictor *predictor) {
@@ -350,21 +365,24 @@ static lever_status pass(lv_cycle *cycle, const lv_drafter *drafter, const lv_ta
     lv_tree *tree = &cycle->tree;
     lv_cycle_pruning *p = &cycle->pruning;
     const lv_drafting_choice *choice = &result->choice;
-    const bool prunes = is_pruning_wanted(cycle, drafter, choice);
+    bool prunes = is_pruning_wanted(cycle, drafter, choice);
     prune_job job = {.cycle = cycle, .drafter = result->ahead ? drafter : NULL, .text_count = text_count};
     lv_pause pause = {.view = &p->view, .user = &job, .middle = prune};
     p->scored = false;
     if (prunes) {
         const float before = before_share(p->predictor);
-        lv_pruning_take(&p->view, tree, choice->nodes, choice->nodes_count);
         job.policy = (lv_pruning){.before = before,
                                   .cap = lv_pruning_cap(&p->watch, p->cap),
                                   .forced = p->forced,
                                   .rate = choice->tokens / choice->seconds,
                                   .idle_seconds = view->drafted_seconds,
                                   .split = view->split};
+        prunes = result->ahead || may_pay(cycle, &job.policy, choice);
+    }
+    if (prunes) {
+        lv_pruning_take(&p->view, tree, choice->nodes, choice->nodes_count);
         pause.layers_before = p->predictor->shape.layer;
-        view->scored_after = (double)before;
+        view->scored_after = (double)job.policy.before;
     }
     const double begin = target->now(target->user);
     const double expected = lv_costs_pass(&cycle->costs, view->split, choice->nodes_count + 1, view->drafted_seconds);

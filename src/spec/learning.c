@@ -137,6 +137,7 @@ static lever_status learn_sample(lv_learning *l, lv_predictor *predictor, uint32
         memcpy(asked[c].features, sample->candidates[c].features, sizeof(asked[c].features));
         LV_TRY(source->embedding(source->user, sample->candidates[c].token, source->rows + c * width, error));
         asked[c].row = source->rows + c * width;
+        asked[c].token = -1; /* the values change all the time */
     }
     for (size_t i = 0; i < width; i++) l->row[i] = lv_float_of(l->hidden[index * width + i]);
     lv_predictor_score(predictor, l->row, asked, count, shares, &shares[count]);
@@ -169,6 +170,7 @@ lever_status lv_learning_refine(lv_learning *l, lv_predictor *predictor, const l
     if (status != LEVER_OK || l->judged < JUDGED_LEAST) return status;
     if (l->refined_loss < better * l->loss) {
         memcpy(predictor->values, l->refined->values, bytes);
+        lv_predictor_forget(predictor);
         *adopted = true;
         begin_anew(l);
     } else if (l->refined_loss > worse * l->loss) {

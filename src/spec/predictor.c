@@ -45,7 +45,8 @@ size_t lv_predictor_values_count(const lv_predictor_shape *s) {
 }
 
 size_t lv_predictor_bytes(const lv_predictor_shape *s) {
-    return sizeof(lv_predictor) + (lv_predictor_values_count(s) + 2 * (size_t)s->width) * sizeof(float);
+    return sizeof(lv_predictor) + LV_PREDICTOR_KEYS * (s->rank + (size_t)1) * sizeof(float) +
+           (lv_predictor_values_count(s) + 2 * (size_t)s->width) * sizeof(float);
 }
 
 static bool is_possible(const lv_predictor_shape *s) {
@@ -64,6 +65,12 @@ static void place(lv_predictor *p) {
     p->other = p->weights + LV_PREDICTOR_FEATURES;
     p->hidden = p->other + OTHER_FIRST + rank;
     p->row = p->hidden + width;
+    p->kept_keys = p->row + width;
+    p->kept_tokens = (int32_t *)(p->kept_keys + LV_PREDICTOR_KEYS * rank);
+}
+
+void lv_predictor_forget(lv_predictor *p) {
+    for (size_t i = 0; i < LV_PREDICTOR_KEYS; i++) p->kept_tokens[i] = -1;
 }
 
 /* Uniform in (-1, 1). */
@@ -92,6 +99,7 @@ lever_status lv_predictor_open(lv_predictor **out, const lv_predictor_shape *sha
     for (uint32_t i = 0; i < shape->rank * shape->width; i++) p->a[i] = random_at(seed, i) * reach;
     p->weights[0] = 1; /* the draft's own distribution */
     p->other[1] = 1;
+    lv_predictor_forget(p);
     *out = p;
     return LEVER_OK;
 }
@@ -144,11 +152,24 @@ static void take_row(lv_predictor *p, const float *row) {
     for (size_t i = 0; i < p->shape.width; i++) p->row[i] = row[i] * inverse;
 }
 
+static void take_key(lv_predictor *p, int32_t token, float *key) {
+    const size_t rank = p->shape.rank, width = p->shape.width, at = (uint32_t)token % LV_PREDICTOR_KEYS;
+    const bool keeps = token >= 0;
+    if (keeps && p->kept_tokens[at] == token) {
+        memcpy(key, p->kept_keys + at * rank, rank * sizeof(float));
+        return;
+    }
+    for (size_t r = 0; r < rank; r++) key[r] = dot(p->b + r * width, p->row, width);
+    if (!keeps) return;
+    p->kept_tokens[at] = token;
+    memcpy(p->kept_keys + at * rank, key, rank * sizeof(float));
+}
+
 static float score_of(lv_predictor *p, const lv_predictor_candidate *candidate, float *key) {
     const size_t width = p->shape.width;
     float lens = 0;
     take_row(p, candidate->row);
-    for (size_t r = 0; r < p->shape.rank; r++) key[r] = dot(p->b + r * width, p->row, width);
+    take_key(p, candidate->token, key);
     /* In lanes, as dot does it. */
     float lanes[LANES] = {0};
     size_t i = 0;

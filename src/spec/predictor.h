@@ -21,6 +21,7 @@ enum {
     LV_PREDICTOR_CANDIDATES_MAX = 24, /* of one node that are looked at; more stay what the draft made of them */
     LV_PREDICTOR_WIDTH_MAX = 16384,
     LV_PREDICTOR_RANK_MAX = 128,
+    LV_PREDICTOR_KEYS = 2048, /* tokens whose B e is kept */
 };
 
 /* What a predictor belongs to and looks at. */
@@ -42,7 +43,12 @@ typedef struct {
     float query[LV_PREDICTOR_RANK_MAX]; /* scratch: A h */
     float *hidden, *row;                /* scratch: width each */
     float keys[LV_PREDICTOR_CANDIDATES_MAX][LV_PREDICTOR_RANK_MAX]; /* scratch: B e */
+    float *kept_keys;     /* LV_PREDICTOR_KEYS x rank, by token, each token having one place */
+    int32_t *kept_tokens; /* whose they are; -1: nobody's */
 } lv_predictor;
+
+/* After values were changed: what was kept of them goes. */
+void lv_predictor_forget(lv_predictor *predictor);
 
 /* Numbers in `values`, and the bytes that opening takes. */
 size_t lv_predictor_values_count(const lv_predictor_shape *shape);
@@ -60,6 +66,7 @@ void lv_predictor_features(const lv_feature *feature, float a, float features[LV
 typedef struct {
     float features[LV_PREDICTOR_FEATURES];
     const float *row; /* width; read during the call only */
+    int32_t token;    /* of the row, so that B e is computed once while the values stay; -1: it is not kept */
 } lv_predictor_candidate;
 
 /* Shares of the candidates, 1 to LV_PREDICTOR_CANDIDATES_MAX, in (0, 1); their sum and *other are 1. `left` is what the

@@ -77,6 +77,7 @@ static lever_status score_row(lv_pruning_view *view, uint32_t row, lv_predictor 
         memcpy(asked[c].features, view->candidates[first + c].features, sizeof(asked[c].features));
         LV_TRY(source->embedding(source->user, view->candidates[first + c].token, source->rows + c * width, error));
         asked[c].row = source->rows + c * width;
+        asked[c].token = view->candidates[first + c].token;
     }
     lv_predictor_score(predictor, source->hidden(source->user, row), asked, count, shares, &other);
     for (uint32_t c = 0; c < count; c++) {

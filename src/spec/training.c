@@ -81,6 +81,7 @@ static uint32_t load(trainer *t, size_t index, lv_predictor_candidate *candidate
     for (uint32_t c = 0; c < sample->candidates_count; c++) {
         to_floats(t->samples->rows + sample->candidates[c].row * width, width, t->rows + c * width);
         candidates[c].row = t->rows + c * width;
+        candidates[c].token = -1; /* the values change all the time */
         memcpy(candidates[c].features, sample->candidates[c].features, sizeof(candidates[c].features));
     }
     return sample->candidates_count;

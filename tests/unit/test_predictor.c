@@ -33,6 +33,7 @@ static void fill_candidates(lv_predictor_candidate *candidates, float (*rows)[WI
         for (uint32_t i = 0; i < WIDTH; i++) rows[c][i] = random_at(100 + c, i);
         lv_predictor_features(&feature, 0.4f / (float)(c + 1), candidates[c].features);
         candidates[c].row = rows[c];
+        candidates[c].token = -1;
     }
 }
 
@@ -50,6 +51,31 @@ static void test_starts_as_the_draft(void **state) {
         sum += shares[c];
     }
     assert_float_equal(other, 1 - sum, 1e-5);
+    lv_predictor_close(&p);
+}
+
+/* Keys that were kept give the same shares, and go with the values that they came from. */
+static void test_kept_keys(void **state) {
+    (void)state;
+    lv_predictor *p = open_predictor(WIDTH, RANK);
+    float rows[CANDIDATES][WIDTH], hidden[WIDTH], wanted[CANDIDATES], got[CANDIDATES], other;
+    lv_predictor_candidate candidates[CANDIDATES];
+    fill_candidates(candidates, rows);
+    for (uint32_t i = 0; i < WIDTH; i++) hidden[i] = random_at(9, i);
+    for (uint32_t change = 0; change < 3; change++) {
+        for (size_t i = 0; i < RANK * WIDTH; i++) p->b[i] = random_at(50 + change, (uint32_t)i);
+        lv_predictor_forget(p);
+        for (uint32_t c = 0; c < CANDIDATES; c++) candidates[c].token = -1;
+        lv_predictor_score(p, hidden, candidates, CANDIDATES, wanted, &other);
+        /* The first and the last share a place. */
+        for (uint32_t c = 0; c < CANDIDATES; c++) {
+            candidates[c].token = (int32_t)(c + 1 < CANDIDATES ? c : LV_PREDICTOR_KEYS);
+        }
+        for (uint32_t again = 0; again < 2; again++) {
+            lv_predictor_score(p, hidden, candidates, CANDIDATES, got, &other);
+            assert_memory_equal(got, wanted, sizeof(got));
+        }
+    }
     lv_predictor_close(&p);
 }
 
@@ -249,6 +275,7 @@ static void test_shapes_that_cannot_be(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_starts_as_the_draft),
+        cmocka_unit_test(test_kept_keys),
         cmocka_unit_test(test_gradient),
         cmocka_unit_test(test_toy_pair_is_learned),
         cmocka_unit_test(test_nothing_to_learn),
