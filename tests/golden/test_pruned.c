@@ -223,6 +223,7 @@ static void test_training_makes_one_that_is_found(void **state) {
     lever_generate_options generate;
     open_world(&w, NULL, folder, 1);
     pairs_sampling(&generate, 0, ANSWER);
+    generate.prune_forced = true; /* it is asked whether it pays or not */
     answer(&w, 0, &generate, &got);
     assert_true(got.statistics.cycles_scored > 0);
     close_world(&w);
