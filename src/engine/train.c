@@ -110,14 +110,15 @@ static void close_engine(trainer *t) {
     lever_engine_close(&t->engine);
 }
 
-/* A quarter, a third and a half of the way: what goes earlier saves more, what is seen later is surer. */
+/* A third, a half, two thirds and three quarters of the way: what goes earlier saves more, what is seen later is surer.
+ */
 static void choose_layers(trainer *t) {
-    const uint32_t wanted[] = {t->options->layer, t->layers_all / 4, t->layers_all / 3, t->layers_all / 2};
+    const uint32_t wanted[] = {t->layers_all / 3, t->layers_all / 2, t->layers_all * 2 / 3, t->layers_all * 3 / 4};
     if (t->options->layer) {
         t->layers[t->layers_count++] = t->options->layer;
         return;
     }
-    for (size_t i = 1; i < sizeof(wanted) / sizeof(*wanted); i++) {
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(*wanted); i++) {
         const uint32_t layer = wanted[i] > 0 ? wanted[i] : 1;
         if (layer >= t->layers_all || (t->layers_count > 0 && layer <= t->layers[t->layers_count - 1])) continue;
         t->layers[t->layers_count++] = layer;

@@ -13,6 +13,9 @@
 
 static const double kept_share = 0.6; /* of the candidates, when recall is told */
 static const double recall_wanted = 0.97;
+
+/* The few weights of features and OTHER may move faster than the many of the matrices, which learn texts by heart. */
+static const float few_factor = 10;
 static const float in_tree_least = 0.02f;
 
 void lv_training_options_init(lv_training_options *options) {
@@ -21,8 +24,8 @@ void lv_training_options_init(lv_training_options *options) {
         .epochs_max = 20,
         .patience = 3,
         .batch = 64,
-        .rate = 1e-3f,
-        .decay = 0.05f,
+        .rate = 2e-4f,
+        .decay = 2,
         .miss_weight = 1,
         .held_out = 8,
     };
@@ -132,7 +135,8 @@ static void step(trainer *t, size_t batch) {
         t->mean[i] = first * t->mean[i] + (1 - first) * gradient;
         t->square[i] = second * t->square[i] + (1 - second) * gradient * gradient;
         if (i < decayed_end) p->values[i] *= kept;
-        p->values[i] -= rate * t->mean[i] / (sqrtf(t->square[i]) + 1e-8f);
+        const float moved = rate * t->mean[i] / (sqrtf(t->square[i]) + 1e-8f);
+        p->values[i] -= i < decayed_end ? moved : moved * few_factor;
         t->gradient[i] = 0;
     }
 }

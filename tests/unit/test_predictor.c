@@ -157,6 +157,7 @@ static void test_toy_pair_is_learned(void **state) {
     options.epochs_max = 60;
     options.rate = 1e-2f;
     options.decay = 0;
+    options.patience = 8;
     lv_training_result result;
     CHECK_OK(lv_training_run(p, &samples, &options, &result, NULL, &error));
     assert_true(result.draft_recall < 0.8);
