@@ -15,7 +15,7 @@ compile    = cmake --build build/$(1) -j $(JOBS)
 run_tests  = ctest --test-dir build/$(1) --output-on-failure $(if $(TESTS),-R '$(TESTS)') $(2)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test soak lint asan tsan bench install format clean
+.PHONY: help setup build demo test soak lint asan tsan bench report install format clean
 
 help:    ## this list
 	@sed -n 's/^\([a-z]*\): [^#]*## \(.*\)/  make \1\t\2/p; s/^\([a-z]*\): *## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -58,6 +58,9 @@ tsan: setup ## the tests under the thread sanitizer, ggml included
 
 bench: build ## measurements against llama.cpp (bench/)
 	python3 bench/run.py --lever build/release/lever $(BENCH)
+
+report:  ## tables and figures of docs/RESULTS.md from the rows in docs/results/raw
+	python3 bench/report.py --update
 
 install: build ## into PREFIX
 	cmake --install build/release --prefix $(PREFIX)

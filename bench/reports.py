@@ -384,6 +384,6 @@ REPORTS = [
     Report("flash", "Bytes read and energy", "speed.jsonl", flash_and_energy, "as speed",
            Plot("bars", "task", "median", "strategy", "", "MiB read a token", only=("what", "MiB read a token"))),
     Report("entropy", "Could the streamed bytes shrink?", "entropy.jsonl", entropy,
-           f"python3 bench/entropy.py {WORK}/target-q4_0.gguf {WORK}/draft-q8_0.gguf target.gguf --out {{raw}}/entropy.jsonl",
+           f"python3 bench/entropy.py {WORK}/target-q4_0.gguf {WORK}/draft-q8_0.gguf target.gguf small.gguf --out {{raw}}/entropy.jsonl",
            Plot("bars", "type", "coded share", "", "", "share of the bytes that is left")),
 ]
