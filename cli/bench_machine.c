@@ -82,8 +82,9 @@ static void write_file_system(json *out, const char *path) {
         char *rest = line;
         (void)strsep(&rest, " ");
         const char *folder = strsep(&rest, " "), *found = strsep(&rest, " ");
-        size_t length = folder != NULL ? strlen(folder) : 0;
-        if (found == NULL || length < nearest || strncmp(whole, folder, length) != 0) continue;
+        if (folder == NULL || found == NULL) continue;
+        const size_t length = strlen(folder);
+        if (length < nearest || strncmp(whole, folder, length) != 0) continue;
         if (length > 1 && whole[length] != '/') continue;
         nearest = length;
         snprintf(kind, sizeof kind, "%s", found);

@@ -63,15 +63,14 @@ static const char *add_line(bench_prompts *prompts, const char *line, size_t byt
     if (problem == NULL) {
         char name[NAME_BYTES + 32];
         snprintf(name, sizeof name, "%.*s/%zu", NAME_BYTES, stem != NULL ? stem : "own", number);
-        bench_prompt prompt = {.id = members.id != NULL ? members.id : strdup(name), .text = members.text};
-        const char *task = members.task != NULL ? members.task : stem != NULL ? stem : members.category;
-        prompt.task = strdup(task != NULL ? task : "own");
+        const char *task = stem != NULL ? stem : members.category;
+        if (members.id == NULL) members.id = strdup(name);
+        if (members.task == NULL) members.task = strdup(task != NULL ? task : "own");
+        const bench_prompt prompt = {members.id, members.task, members.text};
         if (prompt.id != NULL && prompt.task != NULL && add_prompt(prompts, &prompt)) {
-            members.id = members.text = NULL;
+            members.id = members.task = members.text = NULL; /* they are the prompt's now */
         } else {
             problem = "no memory for it";
-            if (members.id == NULL) free(prompt.id);
-            free(prompt.task);
         }
     }
     free(members.id);

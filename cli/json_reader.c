@@ -213,17 +213,17 @@ static bool read_object(reader *r) {
 }
 
 bool json_read_object(const char *text, size_t bytes, json_member_fn on_member, void *user, const char **problem) {
-    reader r = {.at = text, .end = text + bytes, .on_member = on_member, .user = user};
-    r.scratch = malloc(bytes + 1);
-    if (r.scratch == NULL) {
+    char *scratch = malloc(bytes + 1);
+    if (scratch == NULL) {
         *problem = "no memory for it";
         return false;
     }
+    reader r = {.at = text, .end = text + bytes, .scratch = scratch, .on_member = on_member, .user = user};
     skip_blanks(&r);
     bool right = r.at < r.end && *r.at == '{' ? read_object(&r) : refuse(&r, "not a JSON object");
     skip_blanks(&r);
     if (right && r.at != r.end) right = refuse(&r, "something stands behind the object");
-    free(r.scratch);
+    free(scratch);
     *problem = r.problem;
     return right;
 }
