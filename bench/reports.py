@@ -347,7 +347,7 @@ REPORTS = [
            f"{BENCH} --budgets 900M --strategies lever,chain:12,edge,ar --each 3 --out {{raw}}/speed.jsonl --trace {{raw}}/trace.jsonl",
            Plot("bars", "task", "median", "strategy", "", TOKENS)),
     Report("ablation", "Each part left out, over the whole", "ablation*.jsonl", ablation,
-           f"{BENCH} --budgets 0%,900M,100% --strategies lever,lever+fixed:16,lever+no-ahead,lever+no-lookup,lever+head:demand,"
+           f"{BENCH} --budgets 0%,900M,100% --strategies lever,lever+fixed:16,lever+no-prune,lever+no-ahead,lever+no-lookup,lever+head:demand,"
            f"lever+paper {THREE} --out {{raw}}/ablation.jsonl",
            Plot("bars", "strategy", "median", "budget", "", "speed over the whole", level=1)),
     Report("budget", "Share of the target's layers in memory", "budget.jsonl", by("share", "strategy"),

@@ -63,6 +63,23 @@ static bool set_no_lookup(lever_generate_options *how, const char *value) {
     return value[0] == '\0';
 }
 
+static bool set_no_prune(lever_generate_options *how, const char *value) {
+    how->no_prune = true;
+    return value[0] == '\0';
+}
+
+static bool set_prune_forced(lever_generate_options *how, const char *value) {
+    how->prune_forced = true;
+    return value[0] == '\0';
+}
+
+static bool set_prune_cap(lever_generate_options *how, const char *value) {
+    uint64_t percent;
+    if (!lv_parse_u64(value, 0, 100, &percent)) return false;
+    how->prune_cap = (int32_t)percent;
+    return true;
+}
+
 static bool set_longrun(lever_generate_options *how, const char *value) {
     how->stop_rule = LEVER_STOP_LONGRUN;
     return value[0] == '\0';
@@ -79,14 +96,15 @@ static const struct {
     const char *name; /* with a colon where a value follows */
     bool (*set)(lever_generate_options *how, const char *value);
 } modifiers[] = {
-    {"fixed:", set_fixed},        {"head:", set_head},      {"no-ahead", set_no_ahead},
-    {"no-lookup", set_no_lookup}, {"longrun", set_longrun}, {"paper", set_paper},
+    {"fixed:", set_fixed},         {"head:", set_head},        {"no-ahead", set_no_ahead},
+    {"no-lookup", set_no_lookup},  {"no-prune", set_no_prune}, {"prune-forced", set_prune_forced},
+    {"prune-cap:", set_prune_cap}, {"longrun", set_longrun},   {"paper", set_paper},
 };
 
-#define ARMS_ALLOWED                                                                                           \
-    "lever, ar, chain, chain:N (1 to 63) or edge, each perhaps with +no-ahead, +no-lookup, +paper, +longrun, " \
-    "+fixed:N, "                                                                                               \
-    "+head:MODE"
+#define ARMS_ALLOWED                                                                                    \
+    "lever, ar, chain, chain:N (1 to 63) or edge, each perhaps with +no-ahead, +no-lookup, +no-prune, " \
+    "+prune-cap:PCT, "                                                                                  \
+    "+prune-forced, +paper, +longrun, +fixed:N, +head:MODE"
 
 static bool apply_modifier(lever_generate_options *how, const char *word) {
     for (size_t i = 0; i < sizeof modifiers / sizeof modifiers[0]; i++) {

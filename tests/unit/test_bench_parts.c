@@ -27,13 +27,15 @@ static char message[BENCH_MESSAGE_BYTES];
 static void words_become_arms_and_budgets(void **state) {
     (void)state;
     cli_options options = {
-        .bench = {.strategies = "ar,chain:5,edge,lever+no-ahead+fixed:16,lever+head:path+longrun,lever+paper",
+        .bench = {.strategies =
+                      "ar,chain:5,edge,lever+no-ahead+fixed:16,lever+head:path+longrun,lever+paper,lever+no-prune,"
+                      "lever+prune-forced+prune-cap:0",
                   .budgets = "900M,50%,none",
                   .temperatures = "0,0.8",
                   .lengths = "32,1024"}};
     bench_lists lists;
     assert_true(bench_lists_parse(&lists, &options, 0, message));
-    assert_int_equal(lists.arms_count, 6);
+    assert_int_equal(lists.arms_count, 8);
     assert_false(lists.arms[0].drafts);
     assert_int_equal(lists.arms[1].how.strategy, LEVER_STRATEGY_CHAIN);
     assert_int_equal(lists.arms[1].how.chain_length, 5);
@@ -43,6 +45,9 @@ static void words_become_arms_and_budgets(void **state) {
     assert_int_equal(lists.arms[4].how.head, LEVER_HEAD_PATH);
     assert_int_equal(lists.arms[4].how.stop_rule, LEVER_STOP_LONGRUN);
     assert_true(lists.arms[5].how.no_ahead && lists.arms[5].how.no_lookup);
+    assert_true(lists.arms[6].how.no_prune && !lists.arms[5].how.no_prune);
+    assert_true(lists.arms[7].how.prune_forced);
+    assert_int_equal(lists.arms[7].how.prune_cap, 0);
     assert_int_equal(lists.budgets[0].bytes, 900u << 20);
     assert_int_equal(lists.budgets[0].percent, -1);
     assert_int_equal(lists.budgets[1].percent, 50);
@@ -71,6 +76,7 @@ static void wrong_words_are_named(void **state) {
         {.strategies = "lever,,ar", .said = "''"},
         {.strategies = "lever+no-head", .said = "'lever+no-head'"},
         {.strategies = "lever+no-aheads", .said = "'lever+no-aheads'"},
+        {.strategies = "lever+prune-cap:101", .said = "'lever+prune-cap:101'"},
         {.strategies = "chain:0", .said = "'chain:0'"},
         {.strategies = "lever+fixed:64", .said = "'lever+fixed:64'"},
         {.strategies = "ar,lever,ar", .said = "'ar' twice"},
