@@ -12,6 +12,7 @@
 
 enum { BAD_LINES_SHOWN = 5, NAME_BYTES = 256 };
 #define FILE_BYTES_MAX ((size_t)64 << 20)
+#define UNPLACED SIZE_MAX
 
 /* bench/prompts.jsonl of the source tree. */
 static const uint8_t own_prompts[] = {
@@ -66,7 +67,7 @@ static const char *add_line(bench_prompts *prompts, const char *line, size_t byt
         const char *task = stem != NULL ? stem : members.category;
         if (members.id == NULL) members.id = strdup(name);
         if (members.task == NULL) members.task = strdup(task != NULL ? task : "own");
-        const bench_prompt prompt = {members.id, members.task, members.text};
+        const bench_prompt prompt = {members.id, members.task, members.text, UNPLACED};
         if (prompt.id != NULL && prompt.task != NULL && add_prompt(prompts, &prompt)) {
             members.id = members.task = members.text = NULL; /* they are the prompt's now */
         } else {
@@ -146,7 +147,7 @@ bool bench_prompts_load(bench_prompts *prompts, const char *files, char *message
 }
 
 static void free_prompt(bench_prompt *prompt) {
-    free(prompt->id); // NOLINT(clang-analyzer-unix.Malloc): it takes two prompts of a moved list for one
+    free(prompt->id);
     free(prompt->task);
     free(prompt->text);
     *prompt = (bench_prompt){0};
@@ -157,45 +158,45 @@ static void list_tasks(const bench_prompts *prompts, char *text, size_t capacity
     size_t used = 0;
     text[0] = '\0';
     for (size_t i = 0; i < prompts->count; i++) {
-        bool seen = prompts->data[i].task == NULL;
-        for (size_t j = 0; j < i && !seen; j++) {
-            seen = prompts->data[j].task != NULL && strcmp(prompts->data[i].task, prompts->data[j].task) == 0;
-        }
+        bool seen = false;
+        for (size_t j = 0; j < i && !seen; j++) seen = strcmp(prompts->data[i].task, prompts->data[j].task) == 0;
         if (!seen) used = lv_text_append(text, capacity, used, "%s%s", used > 0 ? "," : "", prompts->data[i].task);
     }
 }
 
-/* Moves up to `each` prompts of a task; returns how many. */
-static size_t move_task(bench_prompts *from, bench_prompts *to, const char *task, size_t each) {
-    size_t moved = 0;
-    for (size_t i = 0; i < from->count && (each == 0 || moved < each); i++) {
-        if (from->data[i].task == NULL || strcmp(from->data[i].task, task) != 0) continue;
-        to->data[to->count++] = from->data[i];
-        from->data[i] = (bench_prompt){0};
-        moved++;
+/* Gives places to up to `each` prompts of a task, from *next on; returns how many. */
+static size_t place_task(bench_prompts *prompts, const char *task, size_t each, size_t *next) {
+    size_t placed = 0;
+    for (size_t i = 0; i < prompts->count && (each == 0 || placed < each); i++) {
+        if (prompts->data[i].place != UNPLACED || strcmp(prompts->data[i].task, task) != 0) continue;
+        prompts->data[i].place = (*next)++;
+        placed++;
     }
-    return moved;
+    return placed;
+}
+
+static int compare_places(const void *a, const void *b) {
+    const size_t first = ((const bench_prompt *)a)->place, second = ((const bench_prompt *)b)->place;
+    return (first > second) - (first < second);
 }
 
 bool bench_prompts_choose(bench_prompts *prompts, const char *tasks, size_t each, char *message, size_t message_bytes) {
     char known[1024];
     list_tasks(prompts, known, sizeof known);
     char *wanted = strdup(tasks != NULL ? tasks : prompts->own ? own_tasks : known), *rest = wanted;
-    bench_prompts chosen = {.data = calloc(prompts->count + 1, sizeof(bench_prompt)), .capacity = prompts->count + 1};
-    bool right = wanted != NULL && chosen.data != NULL;
+    bool right = wanted != NULL;
+    size_t chosen = 0;
     if (!right) snprintf(message, message_bytes, "no memory for the prompts");
     while (right && rest != NULL) {
         const char *task = strsep(&rest, ",");
-        right = move_task(prompts, &chosen, task, each) > 0;
+        right = place_task(prompts, task, each, &chosen) > 0;
         if (!right) snprintf(message, message_bytes, "no prompt of the task '%s'; there are %s", task, known);
     }
     free(wanted);
-    if (!right) {
-        bench_prompts_fini(&chosen);
-        return false;
-    }
-    bench_prompts_fini(prompts);
-    *prompts = chosen;
+    if (!right) return false;
+    qsort(prompts->data, prompts->count, sizeof prompts->data[0],
+          compare_places); /* those without a place at the end */
+    while (prompts->count > chosen) free_prompt(&prompts->data[--prompts->count]);
     return true;
 }
 

@@ -8,6 +8,7 @@
 
 typedef struct {
     char *id, *task, *text;
+    size_t place; /* among those that are chosen */
 } bench_prompt;
 
 typedef struct {

@@ -262,10 +262,10 @@ static void medians(void **state) {
 
 /* Two tasks of two prompts, two arms: ratios of 2 and 4 for the first task, 1 and 1 for the second. */
 static void make_outcome(bench_outcome *o, bench_lists *lists, bench_prompts *prompts, bench_result *results) {
-    static bench_prompt data[] = {{(char *)(uintptr_t) "p0", (char *)(uintptr_t) "code", NULL},
-                                  {(char *)(uintptr_t) "p1", (char *)(uintptr_t) "code", NULL},
-                                  {(char *)(uintptr_t) "p2", (char *)(uintptr_t) "maths", NULL},
-                                  {(char *)(uintptr_t) "p3", (char *)(uintptr_t) "maths", NULL}};
+    static bench_prompt data[] = {{.id = (char *)(uintptr_t) "p0", .task = (char *)(uintptr_t) "code"},
+                                  {.id = (char *)(uintptr_t) "p1", .task = (char *)(uintptr_t) "code"},
+                                  {.id = (char *)(uintptr_t) "p2", .task = (char *)(uintptr_t) "maths"},
+                                  {.id = (char *)(uintptr_t) "p3", .task = (char *)(uintptr_t) "maths"}};
     static const double lever_rates[] = {20, 40, 10, 10};
     const cli_options options = {.bench = {.strategies = "lever,ar", .budgets = "1G"}};
     assert_true(bench_lists_parse(lists, &options, 0, message));
