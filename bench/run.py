@@ -39,6 +39,7 @@ def parse_arguments():
     parser.add_argument("--models", action="append", default=[], metavar="FOLDER", help="where else to look for models")
     parser.add_argument("--work", default=os.path.join(cache_folder(), "bench"), help="folder for models that are made")
     parser.add_argument("--out", default="build/bench", help="folder for rows and tables (default %(default)s)")
+    parser.add_argument("--rows", metavar="FILE", help="append the rows to this file (default: OUT/<time>.jsonl)")
     parser.add_argument("--repetitions", type=int, help="of each comparison (default: as listed)")
     parser.add_argument("--tokens", type=int, default=256, help="of each answer that is compared (default %(default)s)")
     parser.add_argument("--prompts", nargs="+", metavar="FILE", help="JSON lines to take in turn; default: bench/prompts.jsonl")
@@ -93,9 +94,10 @@ def main():
     peer = LlamaCpp(options.peer and os.path.abspath(options.peer), os.path.join(ROOT, "tools", "get-peer.sh"))
     work, out = os.path.abspath(options.work), os.path.abspath(options.out)
     folders = [os.path.abspath(folder) for folder in options.models]
+    named = options.rows and os.path.abspath(options.rows)
     os.chdir(ROOT)  # commands in rows name files of the tree from here
     models = Models(folders, work, peer, lever_path)
-    path = os.path.join(out, time.strftime("%Y%m%d-%H%M%S") + ".jsonl")
+    path = named or os.path.join(out, time.strftime("%Y%m%d-%H%M%S") + ".jsonl")
     writer = rows.Writer(path, rows.machine(work), rows.commit(ROOT))
     programs = os.path.abspath(options.programs) if options.programs else os.path.dirname(lever_path)
     bench = Bench(options, writer, Lever(lever_path), peer, models, programs)
