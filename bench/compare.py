@@ -27,8 +27,8 @@ SEED = 1
 
 
 def key_of(row):
-    factors = row.get("factors", {})
-    return row["benchmark"], row["case"], row["arm"], factors.get("prompt"), row.get("pair"), row["repetition"]
+    factors, pair = row.get("factors", {}), (row.get("pair") or "").partition("@")[0]  # behind it: when its run began
+    return row["benchmark"], row["case"], row["arm"], factors.get("prompt"), pair, row["repetition"]
 
 
 def paired_logs(before, after, name):

@@ -12,6 +12,7 @@ import sys
 import time
 from typing import Callable
 
+import rows
 import runner
 from models import cache_folder
 from peers.gpt4all import Gpt4all
@@ -40,6 +41,7 @@ class Bench:
         self.options, self.writer, self.lever, self.peer, self.models = options, writer, lever, peer, models
         self.gpt4all = Gpt4all(os.path.join(cache_folder(), "peer", "gpt4all"))
         self.program_folder = program_folder
+        self._started = rows.now()
         with open(os.path.join(FOLDER, "prompts.jsonl"), encoding="utf-8") as file:
             self._prompts = [json.loads(line) for line in file if line.strip()]
         self._given = [self._read_prompts(path) for path in options.prompts or []]
@@ -65,15 +67,15 @@ class Bench:
     def rounds(self, benchmark, case, arms_of, repetitions):
         """`arms_of(repetition)` gives the arms of one round. Returns the rows."""
         repetitions = self.options.repetitions or repetitions
-        rows = []
+        made = []
         for repetition in range(repetitions):
             arms = list(enumerate(arms_of(repetition)))
             if repetition % 2 == 1:
                 arms.reverse()
-            pair = f"{benchmark}/{case}#{repetition}"
+            pair = f"{benchmark}/{case}#{repetition}@{self._started}"  # two runs may be in one file
             for _, arm in arms:
-                rows.append(self.measure(benchmark, case, arm, repetition, pair))
-        return rows
+                made.append(self.measure(benchmark, case, arm, repetition, pair))
+        return made
 
     def measure(self, benchmark, case, arm, repetition=0, pair=None):
         row = {

@@ -67,9 +67,10 @@ def run_benchmark(bench, benchmark):
         bench.skip(benchmark.function.__name__, benchmark.case, reason)
 
 
-def finish(path, all_rows):
+def finish(path, all_rows, out):
     text = summary.markdown(all_rows)
-    table_path = path.removesuffix(".jsonl") + ".md"
+    table_path = os.path.join(out, os.path.basename(path).removesuffix(".jsonl") + ".md")
+    os.makedirs(out, exist_ok=True)
     with open(table_path, "w", encoding="utf-8") as file:
         file.write(text)
     print(text)
@@ -110,7 +111,7 @@ def main():
     finally:
         writer.close()
     if writer.rows:
-        finish(path, writer.rows)
+        finish(path, writer.rows, out)
     return 0
 
 
