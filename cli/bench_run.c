@@ -47,6 +47,15 @@ static double seconds_now(void) {
     return lv_seconds(lv_clock_now_ns(&lv_clock_real));
 }
 
+/* Texts of options that decide how fast an answer comes; a path stands for what is in its file. */
+static void add_texts(sha256 *hash, const cli_options *o) {
+    const char *texts[] = {o->costs, o->predictor};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        const char *text = texts[i] != NULL ? texts[i] : "";
+        sha256_update(hash, text, strlen(text) + 1);
+    }
+}
+
 void bench_case_id(const bench_setup *setup, const bench_case *c, char id[SHA256_TEXT_BYTES]) {
     const cli_options *o = setup->options;
     const bench_prompt *prompt = &setup->prompts.data[c->prompt];
@@ -70,6 +79,7 @@ void bench_case_id(const bench_setup *setup, const bench_case *c, char id[SHA256
                  c->repetition, setup->held->memory_bytes, setup->held->read_bytes_per_second, o->seed, o->top_k,
                  (double)o->top_p, (double)o->min_p, o->context_tokens, o->threads, o->ignore_end, o->force_draft);
     sha256_update(&hash, settings, (size_t)length);
+    add_texts(&hash, o);
     sha256_finish(&hash, id);
 }
 

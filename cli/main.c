@@ -47,7 +47,9 @@ static const cli_command commands[] = {
     {"bench", "", "strategies x prompts x budgets, measured side by side",
      "Every strategy answers every prompt; a table comes out, and a raw row of each answer as a line of JSON. All "
      "must\n"
-     "write the same text. The default, 40 answers of 128 tokens, takes about 15 minutes with the default pair.\n",
+     "write the same text. The default, 40 answers of 128 tokens, takes about 15 minutes with the default pair. "
+     "Unless\n"
+     "given, the context is 2048 and the seed 1; a share of the layers as budget keeps the draft.\n",
      "  lever bench\n  lever bench --strategies lever,ar --budgets 900M,50% --tasks code --lengths 64\n"
      "  lever bench --cgroup-ram 1G --budgets 1G --out rows.jsonl; lever bench ... --resume rows.jsonl\n",
      ON_BENCH, 0, 0, command_bench},
