@@ -51,8 +51,18 @@ def newest(all_rows):
     return list(by_id.values())
 
 
+def read_csv(paths):
+    found = []
+    for path in paths:
+        with open(path, encoding="utf-8", newline="") as file:
+            found += csv.DictReader(file)
+    return found
+
+
 def make_table(report, paths):
-    return report.table(read_traces(paths) if report.traces else newest(rows.read(paths)))
+    if report.traces:
+        return report.table(read_traces(paths))
+    return report.table(read_csv(paths) if report.raw.endswith(".csv") else newest(rows.read(paths)))
 
 
 def cell(value):

@@ -193,15 +193,21 @@ def flash_and_energy(rows):
 
 
 def phones(rows):
-    """Simulated phones: virtual time, so that the machine does not count."""
-    by_phone = ("phone", "shape", "strategy")
-    over = {tuple(line[key] for key in by_phone): line["median"] for line in ratios(rows, "ar", by_phone)}
-    energy = {tuple(line[key] for key in by_phone): line["median"] * 1e3
-              for line in grouped(rows, by_phone, lambda row: per_token(row, "energy_joules"))}
-    lines = grouped(rows, by_phone, lambda row: value(row, RATE))
-    for line in lines:
-        key = tuple(line[name] for name in by_phone)
-        line.update({"over_ar": over.get(key), "mJ a token": energy.get(key)})
+    """Simulated phones (rows of bench/phones.py): over plain decoding, and energy a token. Time is virtual."""
+    plain = {(r["phone"], r["task"], r["prompt"]): float(r["seconds_per_token"]) for r in rows if r["arm"] == "ar"}
+    over, energy = {}, {}
+    for r in rows:
+        base = plain.get((r["phone"], r["task"], r["prompt"]))
+        if base is not None:
+            by_task = over.setdefault((r["phone"], r["arm"]), {})
+            by_task.setdefault(r["task"], []).append(base / float(r["seconds_per_token"]))
+            energy.setdefault((r["phone"], r["arm"]), []).append(float(r["energy_per_token"]) * 1e3)
+    lines = []
+    for (phone, arm), by_task in over.items():
+        tasks = [{"task": SAME_TASK.get(task, task), **summary(values)} for task, values in by_task.items()]
+        line = {"phone": phone, "strategy": arm, "n": sum(task["n"] for task in tasks), "over_ar": mean_over_tasks(tasks)}
+        line.update({task["task"]: task["median"] for task in tasks})
+        lines.append({**line, "mJ a token": statistics.median(energy[phone, arm])})
     return lines
 
 
@@ -375,10 +381,9 @@ REPORTS = [
            Plot("stack", "strategy", "median", "stage", "", "ms a token")),
     Report("timeline", "The first cycles of an answer", "trace.jsonl", timeline, "as speed",
            Plot("gantt", "begin", "cycle", "stage", "seconds", "cycle"), traces=True),
-    Report("phones", "Simulated phones", "phones*.jsonl", phones,
-           f"for p in oneplus12 magicv5 honor500pro; do {BENCH} --phone $p --as llama-3.1-8b-q4_0,llama-3.2-1b-q4_0 "
-           f"--strategies lever,chain:12,edge,ar {THREE} --each 1 --budgets 0% --out {{raw}}/phones-$p.jsonl; done",
-           Plot("bars", "phone", "over_ar", "strategy", "", "speed over plain decoding")),
+    Report("phones", "Simulated phones", "phones-runs.csv", phones,
+           f"python3 bench/phones.py runs --lever build/release/lever -m {WORK}/target-q4_0.lvr -d {WORK}/draft-q4_0.lvr --out {{raw}}",
+           Plot("bars", "phone", "over_ar", "strategy", "", "speed over plain decoding", level=1)),
     Report("acceptance", "Acceptance by depth", "trace.jsonl", acceptance, "as speed",
            Plot("lines", "depth", "measured", "", "depth in the tree", "share that was right"), traces=True),
     Report("prediction", "Expected and measured time of a cycle", "trace.jsonl", prediction, "as speed",

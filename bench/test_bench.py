@@ -108,6 +108,17 @@ class Reports(unittest.TestCase):
         self.assertAlmostEqual(sum(found.values()), 100)  # ms
         self.assertEqual([round(found[stage]) for stage in reports.STAGES], [10, 10, 40, 30, 10])
 
+    PHONES = [
+        {"phone": "x", "arm": arm, "task": task, "prompt": "0", "seconds_per_token": seconds, "energy_per_token": "0.5"}
+        for arm, task, seconds in (("ar", "code", "1.0"), ("lever", "code", "0.25"), ("ar", "math", "1.0"),
+                                   ("lever", "math", "0.5"), ("lever", "dialogue", "0.5"))
+    ]
+
+    def test_phones(self):
+        (lever,) = self.lines(reports.phones(self.PHONES), strategy="lever")
+        self.assertEqual((lever["over_ar"], lever["code"], lever["maths"], lever["n"]), (3, 4, 2, 2))
+        self.assertEqual(lever["mJ a token"], 500)
+
     def test_energy_where_it_was_measured(self):
         rows_made = [answer("lever", "code", "p1", 5.0, values={"energy_joules": 50.0}), answer("ar", "code", "p1", 1.0)]
         table = reports.flash_and_energy(rows_made)
@@ -154,7 +165,7 @@ class Reports(unittest.TestCase):
         for one in reports.REPORTS:
             with self.subTest(name=one.name):
                 self.assertIsInstance(one.table([]), list)
-                if not one.traces and one.name != "entropy":
+                if not one.traces and one.name not in ("entropy", "phones"):
                     one.table(self.ROWS)
                 self.assertTrue(report.missing(one, "raw").startswith("no rows"))
 
@@ -192,13 +203,14 @@ class Reports(unittest.TestCase):
             traces = [{"strategy": "lever", "path": [1], "seconds": 2.0, "seconds_expected": 1.9, "draft_seconds": 0.5,
                        "pass_seconds": 1.0, "head_seconds": 0.25, "tokens": 2, "tokens_expected": 1.5,
                        "nodes": [{"i": 1, "parent": 0, "a": 0.5, "verified": True}]}] * 3
-            row = answer("lever", "dialogue", "p6", 5.0, factors={"phone": "x", "shape": "y", "temperature": 0})
+            row = answer("lever", "dialogue", "p6", 5.0, factors={"temperature": 0})
             row["limits"] = {"read_bytes_per_second": 5e8}
             coded = {"type": "Q4_0", "streamed_bytes": 5, "entropy_share": 0.9, "coded_share": 0.9,
                      "decode_bytes_per_second": 1e9, "breakeven_own_core": 9e8, "breakeven_shared_core": 1e8}
             with tempfile.TemporaryDirectory() as folder:
                 for one in reports.REPORTS:
                     given = traces if one.traces else [*self.ROWS, row, {**row, "arm": "ar"}]
+                    given = self.PHONES if one.name == "phones" else given
                     lines = one.table([{**row, "values": coded}] if one.name == "entropy" else given)
                     if one.plot and lines:
                         for path in report.plots.draw(one, lines, folder):
