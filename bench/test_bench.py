@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
 sys.dont_write_bytecode = True
@@ -22,6 +23,7 @@ import reports
 import rows
 import runner
 import summary
+from peers.gpt4all import Gpt4all
 from peers.llama_cpp import LlamaCpp
 from programs import Lever
 
@@ -316,6 +318,34 @@ class Parsers(unittest.TestCase):
         self.assertEqual(values["decode_tokens_per_second"], 2.5)
         with self.assertRaises(ValueError):
             LlamaCpp.parse_bench(runner.Result(stdout="[]"))
+
+
+    def test_llama_speculation(self):
+        text = "0.1 I encoded   4 tokens in    0.751 seconds\n0.1 I decoded   13 tokens in    6.500 seconds, speed: 2 t/s\n"
+        self.assertEqual(LlamaCpp.parse_speculation(runner.Result(stderr=text))["decode_tokens_per_second"], 2)
+        with self.assertRaises(ValueError):
+            LlamaCpp.parse_speculation(runner.Result(stderr="0.1 I decoded 1 tokens in 0.1 seconds"))
+
+    def test_gpt4all(self):
+        said = 'Failed to load x.so: {no}\n{"completion_tokens": 5, "first_token_seconds": 9.0, "decode_seconds": 2.0}\n'
+        self.assertEqual(Gpt4all.parse(runner.Result(stdout=said))["decode_tokens_per_second"], 2)
+        with self.assertRaisesRegex(ValueError, "no figures"):
+            Gpt4all.parse(runner.Result(stdout="Killed"))
+
+    def test_every_way_of_llama_cpp_is_asked_for(self):
+        peer = LlamaCpp("/peer", None)
+        target, draft = (types.SimpleNamespace(path=path) for path in ("/t.gguf", "/d.gguf"))
+        commands = {
+            "direct": peer.complete(target, "p", 8, load="dio"),
+            "chain": peer.chain(target, draft, "p", 8, 16),
+            "ngram": peer.ngram(target, "p", 8),
+        }
+        wanted = {"direct": ["--load-mode", "dio"], "chain": ["--spec-draft-n-max", "16"], "ngram": ["--spec-type", "ngram-simple"]}
+        for name, words in wanted.items():
+            at = commands[name].index(words[0])
+            self.assertEqual(commands[name][at : at + 2], words)
+            self.assertIn("--no-repack", commands[name])
+        self.assertNotIn("-md", commands["ngram"])
 
 
 class Rows(unittest.TestCase):
