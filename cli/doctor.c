@@ -10,14 +10,17 @@
 
 typedef struct {
     json out;
+    const char *path; /* the heading; NULL: it stands there */
     bool coloured;
 } report;
 
 /* Figures first, as they come; a warning or an advice stands out. */
 static void print_finding(void *user, lever_fact_kind kind, const char *key, const char *value, const char *unit) {
-    const report *to = user;
+    report *to = user;
     uint64_t bytes;
     char size[32];
+    if (to->path != NULL) printf("%s\n", to->path);
+    to->path = NULL;
     if (kind == LEVER_FACT_MEASURED && strncmp(unit, "bytes", 5) == 0 && lv_parse_u64(value, 0, UINT64_MAX, &bytes)) {
         printf("  %-34s %s%s\n", key, lv_format_size(bytes, size, sizeof size), unit + 5); /* "bytes/s": "GiB/s" */
     } else if (kind == LEVER_FACT_MEASURED) {
@@ -67,15 +70,11 @@ int command_doctor(const cli_options *options) {
     doctor_options.cache_dir = models_make_cache_folder("", cache) ? cache : NULL;
     doctor_options.threads = options->threads;
 
-    report to = {.coloured = terminal_has_colour(stdout)};
+    report to = {.path = path, .coloured = terminal_has_colour(stdout)};
     json_init(&to.out);
     json_object_open(&to.out, NULL);
     json_text(&to.out, "path", path);
     json_array_open(&to.out, "findings");
-    if (!options->json) {
-        printf("%s\n", path);
-        fflush(stdout);
-    }
     lever_error error = {0};
     const lever_status status = lever_doctor(&doctor_options, options->json ? add_finding : print_finding, &to, &error);
     json_array_close(&to.out);

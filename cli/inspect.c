@@ -30,7 +30,7 @@ int command_inspect(const cli_options *options) {
     int code = EXIT_DONE;
     if (status != LEVER_OK) {
         code = fail_with(status, error.message);
-    } else if (options->json ? !json_put(&out) : fflush(stdout) != 0) {
+    } else if (options->json && !json_put(&out)) {
         code = fail_with(LEVER_E_IO, "writing to standard output failed");
     } else if (options->verify) {
         note(options, "every checksum of %s is right", options->arguments[0]);

@@ -1,6 +1,10 @@
 /* main.c - the table of commands. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "command.h"
 #include "lever.h"
@@ -91,7 +95,23 @@ static int print_version(void) {
     return EXIT_DONE;
 }
 
-int main(int argc, char **argv) {
+/* A standard stream that was closed is opened on nothing: no file of ours gets its number, and reads and writes fail.
+ */
+static void keep_stream_numbers(void) {
+    for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; stream++) {
+        if (fcntl(stream, F_GETFD) != -1) continue;
+        if (open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
+    }
+}
+
+/* What was printed must have arrived; that nobody listens any more is no mistake. */
+static int end_output(int code) {
+    const bool failed = ferror(stdout) != 0;
+    if ((fflush(stdout) == 0 || errno == EPIPE) && !failed) return code;
+    return code != EXIT_DONE ? code : fail_with(LEVER_E_IO, "writing to standard output failed");
+}
+
+static int run(int argc, char **argv) {
     if (argc < 2) {
         print_overview(stderr);
         return EXIT_USAGE;
@@ -125,4 +145,10 @@ int main(int argc, char **argv) {
         break;
     }
     return fail_usage("%s\n'lever %s --help' lists the options.", message, command->name);
+}
+
+int main(int argc, char **argv) {
+    keep_stream_numbers();
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error to tell, as a full disk is */
+    return end_output(run(argc, argv));
 }

@@ -111,12 +111,10 @@ int command_plan(const cli_options *options) {
     lever_error error = {0};
     const lever_status status = lever_engine_plan(&engine_options, &plan, &error);
     if (status != LEVER_OK && status != LEVER_E_BUDGET) return fail_with(status, error.message);
-    bool written = true;
-    if (options->json) {
-        written = print_json(paths.model, &plan, status == LEVER_OK);
-    } else {
+    if (!options->json) {
         print_table(paths.model, &plan);
+    } else if (!print_json(paths.model, &plan, status == LEVER_OK)) {
+        return fail_with(LEVER_E_IO, "writing the plan to standard output failed");
     }
-    if (!written || fflush(stdout) != 0) return fail_with(LEVER_E_IO, "writing the plan to standard output failed");
     return status == LEVER_OK ? EXIT_DONE : fail_with(status, error.message);
 }

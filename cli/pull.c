@@ -176,8 +176,12 @@ int command_pull(const cli_options *options) {
     char folder[PATH_BYTES] = "";
     lever_status status = LEVER_OK;
     if (!models_make_cache_folder("models", folder)) {
-        status = lv_fail(&error, LEVER_E_IO, "making the cache folder %s failed: %s (XDG_CACHE_HOME puts it elsewhere)",
-                         folder, strerror(errno));
+        status = folder[0] == '\0'
+                     ? lv_fail(&error, LEVER_E_IO,
+                               "no cache folder: neither XDG_CACHE_HOME nor HOME is a folder. Set one of them")
+                     : lv_fail(&error, LEVER_E_IO,
+                               "making the cache folder %s failed: %s (XDG_CACHE_HOME puts it elsewhere)", folder,
+                               strerror(errno));
     }
     if (status == LEVER_OK) status = check_space(pair, folder, !options->no_pack, &error);
     for (int i = 0; i < pair->files_count && status == LEVER_OK; i++) {

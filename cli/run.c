@@ -26,6 +26,13 @@ static void drop_zero_bytes(prompt *given) {
     given->text[given->bytes] = '\0';
 }
 
+static int cannot_read(void) {
+    char message[256];
+    snprintf(message, sizeof message, "reading the prompt from standard input failed: %s; give it as the argument",
+             strerror(errno));
+    return fail_with(LEVER_E_IO, message);
+}
+
 static int read_input(prompt *given) {
     size_t capacity = 0;
     for (;;) {
@@ -37,7 +44,7 @@ static int read_input(prompt *given) {
         }
         const ssize_t got = read(STDIN_FILENO, given->text + given->bytes, capacity - 1 - given->bytes);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return fail_with(LEVER_E_IO, "reading the prompt from standard input failed");
+        if (got < 0) return cannot_read();
         if (got == 0) break;
         given->bytes += (size_t)got;
         if (given->bytes > PROMPT_BYTES_MAX) {
@@ -77,7 +84,7 @@ static lever_status tokenize(talk *opened, const prompt *given, token_list *toke
     return talk_tokenize_chat(opened, messages, count, tokens, error);
 }
 
-static void print_json(const talk *opened, const reply *answer) {
+static bool print_json(const talk *opened, const reply *answer) {
     json out;
     json_init(&out);
     json_object_open(&out, NULL);
@@ -89,14 +96,15 @@ static void print_json(const talk *opened, const reply *answer) {
     statistics_write(&out, &answer->statistics, opened->info.open_seconds, opened->plan.layers_count);
     json_unsigned(&out, "seed", opened->seed);
     json_object_close(&out);
-    if (!json_put(&out)) (void)fail_with(LEVER_E_IO, "writing the result to standard output failed");
+    const bool written = json_put(&out);
     json_fini(&out);
+    return written;
 }
 
 /* What stands on standard output at the end, however the answer ended. */
 static void finish_output(const talk *opened, reply *answer) {
     if (opened->options->json) {
-        print_json(opened, answer);
+        answer->write_failed = !print_json(opened, answer);
     } else if (answer->bytes > 0 && answer->text[answer->bytes - 1] != '\n' && !answer->write_failed) {
         answer->write_failed = !put_data("\n", 1, &answer->closed);
     }

@@ -13,7 +13,7 @@ void statistics_write(json *out, const lever_statistics *s, double open_seconds,
     json_number(out, "open_seconds", open_seconds);
     json_number(out, "first_token_seconds", s->first_token_seconds);
     json_number(out, "decode_seconds", s->decode_seconds);
-    json_number(out, "tokens_per_second", ratio((double)s->completion_tokens, s->decode_seconds));
+    json_number(out, "tokens_per_second", s->tokens_per_second);
     json_text(out, "strategy", lever_strategy_text(s->strategy));
     json_unsigned(out, "cycles", s->cycles);
     json_number(out, "tokens_per_cycle", ratio((double)s->completion_tokens, (double)s->cycles));

@@ -258,7 +258,7 @@ static void describe_cycles(const talk *opened, const lever_statistics *s, char 
 
 void talk_show_statistics(const talk *opened, const reply *answer, uint64_t seed) {
     const lever_statistics *s = &answer->statistics;
-    char peak[32], budget[48] = "", per_token[64] = "", cycles[96];
+    char peak[32], budget[48] = "", per_token[64] = "", rate[32] = "", cycles[96];
     if (s->ram_budget != UINT64_MAX) {
         char size[32];
         snprintf(budget, sizeof budget, " of %s", lv_format_size(s->ram_budget, size, sizeof size));
@@ -268,13 +268,12 @@ void talk_show_statistics(const talk *opened, const reply *answer, uint64_t seed
         snprintf(per_token, sizeof per_token, ", %s read a token",
                  lv_format_size(s->bytes_read / s->completion_tokens, size, sizeof size));
     }
+    if (s->tokens_per_second > 0) snprintf(rate, sizeof rate, " at %.2f tok/s", s->tokens_per_second);
     describe_cycles(opened, s, cycles, sizeof cycles);
     note(opened->options,
-         "%" PRIu64 " tokens at %.2f tok/s%s%s; prompt %" PRIu64 " tokens (%" PRIu64
-         " kept) in %.1f s; memory %s%s; seed "
+         "%" PRIu64 " tokens%s%s%s; prompt %" PRIu64 " tokens (%" PRIu64 " kept) in %.1f s; memory %s%s; seed "
          "%" PRIu64 "; %s",
-         s->completion_tokens, s->decode_seconds > 0 ? (double)s->completion_tokens / s->decode_seconds : 0.0, cycles,
-         per_token, s->prompt_tokens, s->prompt_tokens_reused, s->prefill_seconds,
+         s->completion_tokens, rate, cycles, per_token, s->prompt_tokens, s->prompt_tokens_reused, s->prefill_seconds,
          lv_format_size(s->rss_peak > 0 ? s->rss_peak : s->ram_peak, peak, sizeof peak), budget, seed,
          lever_finish_text(answer->finish));
 }

@@ -98,5 +98,6 @@ bool put_data(const char *data, size_t bytes, bool *quietly) {
     if (bytes == 0) return true;
     if (fwrite(data, 1, bytes, stdout) == bytes && fflush(stdout) == 0) return true;
     *quietly = errno == EPIPE;
+    if (*quietly) clearerr(stdout);
     return false;
 }

@@ -49,10 +49,9 @@ static lever_status open_buffered(lv_file *file, lever_error *error) {
         int number = errno;
         bool path_is_wrong = number == ENOENT || number == ENOTDIR || number == EACCES || number == EPERM ||
                              number == ELOOP || number == ENAMETOOLONG || number == ENXIO || number == EISDIR;
-        lever_status status = fail_errno(file, "open", number, error);
-        if (!path_is_wrong) return status;
-        if (error) error->status = LEVER_E_FORMAT;
-        return LEVER_E_FORMAT;
+        if (!path_is_wrong) return fail_errno(file, "open", number, error);
+        return lv_fail(error, LEVER_E_FORMAT, "Cannot open '%s': %s. Check the path and who may read it.", file->path,
+                       strerror(number));
     }
     struct stat status;
     if (lv_os_fstat(file->buffered, &status) != 0) return fail_errno(file, "examine", errno, error);

@@ -183,11 +183,14 @@ static lever_status write_temporary(const char *path, lever_error *error) {
                    TEMPORARY_MIB, path, strerror(cause));
 }
 
+static lever_status look_at(const char *path, struct stat *status, lever_error *error) {
+    if (stat(path, status) == 0) return LEVER_OK;
+    return lv_fail(error, LEVER_E_FORMAT, "cannot look at %s: %s; check the path", path, strerror(errno));
+}
+
 static lever_status look_at_disk(doctor *d, const char *path, lever_error *error) {
     struct stat status;
-    if (stat(path, &status) != 0) {
-        return lv_fail(error, LEVER_E_IO, "cannot look at %s: %s", path, strerror(errno));
-    }
+    LV_TRY(look_at(path, &status, error));
     tell(d, LEVER_FACT_MEASURED, "disk.file_system", "", "%s", file_system_name(path));
     char temporary[PATH_BYTES] = "";
     if (S_ISDIR(status.st_mode)) {
@@ -394,14 +397,13 @@ lever_status lever_doctor(const lever_doctor_options *options, lever_finding_fn 
     d.engine_threads = options->threads ? options->threads : lv_cpu_fast_count("/sys");
     d.threads = d.engine_threads < LV_PROBE_THREADS_MAX ? d.engine_threads : LV_PROBE_THREADS_MAX;
     struct stat status;
-    const bool is_folder = stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+    LV_TRY(look_at(path, &status, error));
+    const bool is_folder = S_ISDIR(status.st_mode);
     if (options->draft_path && is_folder) {
         return lv_fail(error, LEVER_E_ARGUMENT, "a draft, %s, but no model: %s is a folder; give the target with -m",
                        options->draft_path, path);
     }
-    if (options->draft_path && stat(options->draft_path, &status) != 0) {
-        return lv_fail(error, LEVER_E_IO, "cannot look at the draft %s: %s", options->draft_path, strerror(errno));
-    }
+    if (options->draft_path) LV_TRY(look_at(options->draft_path, &status, error));
     look_at_processor(&d);
     LV_TRY(look_at_memory(&d, error));
     LV_TRY(look_at_disk(&d, path, error));

@@ -292,18 +292,28 @@ void lever_pack_options_init(lever_pack_options *options) {
     *options = (lever_pack_options){0};
 }
 
-static lever_status check_output(const lv_gguf *gguf, const char *output_path, lever_error *error) {
-    struct stat output, input;
-    if (stat(output_path, &output) != 0) return LEVER_OK; /* not there, or told when it is created */
-    if (!S_ISREG(output.st_mode))
-        return lv_fail(error, LEVER_E_ARGUMENT, "'%s' is there and is not a file; name the packed file.", output_path);
+/* A name that packing would write to: not there, or a file that is no part of the input. */
+static lever_status check_written(const lv_gguf *gguf, const char *path, lever_error *error) {
+    struct stat written, input;
+    if (stat(path, &written) != 0) return LEVER_OK; /* not there, or told when it is created */
+    if (!S_ISREG(written.st_mode))
+        return lv_fail(error, LEVER_E_ARGUMENT, "'%s' is there and is not a file; name the packed file.", path);
     for (uint32_t i = 0; i < lv_gguf_files_count(gguf); i++) {
-        const char *path = lv_file_path(lv_gguf_file(gguf, i));
-        if (stat(path, &input) == 0 && input.st_dev == output.st_dev && input.st_ino == output.st_ino)
+        if (stat(lv_file_path(lv_gguf_file(gguf, i)), &input) == 0 && input.st_dev == written.st_dev &&
+            input.st_ino == written.st_ino)
             return lv_fail(error, LEVER_E_ARGUMENT, "'%s' is the input itself; give the packed file another name.",
-                           output_path);
+                           path);
     }
     return LEVER_OK;
+}
+
+static lever_status check_output(const lv_gguf *gguf, const char *output_path, lever_error *error) {
+    char *part_path = NULL;
+    LV_TRY(check_written(gguf, output_path, error));
+    LV_TRY(lv_pack_file_part_path(output_path, &part_path, error));
+    const lever_status status = check_written(gguf, part_path, error);
+    lv_free(part_path);
+    return status;
 }
 
 static lever_status parse_type(const char *name, int32_t *type, lever_error *error) {

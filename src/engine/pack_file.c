@@ -64,19 +64,23 @@ lever_status lv_pack_file_write(const lv_pack_file *file, const void *data, uint
 
 /* --- Opening ------------------------------------------------------------------------------------------------------ */
 
-static lever_status copy_paths(lv_pack_file *file, const char *path, lever_error *error) {
-    size_t bytes = strlen(path) + sizeof ".part";
-    file->path = lv_strdup(NULL, LV_MEM_METADATA, path);
-    file->part_path = lv_alloc(NULL, LV_MEM_METADATA, bytes, 1);
-    if (file->path == NULL || file->part_path == NULL)
-        return lv_fail(error, LEVER_E_MEMORY, "Cannot write '%s': no memory for its name.", path);
-    snprintf(file->part_path, bytes, "%s.part", path);
+static lever_status refuse_name(const char *path, lever_error *error) {
+    return lv_fail(error, LEVER_E_MEMORY, "Cannot write '%s': no memory for its name.", path);
+}
+
+lever_status lv_pack_file_part_path(const char *path, char **part_path, lever_error *error) {
+    const size_t bytes = strlen(path) + sizeof ".part";
+    *part_path = lv_alloc(NULL, LV_MEM_METADATA, bytes, 1);
+    if (*part_path == NULL) return refuse_name(path, error);
+    snprintf(*part_path, bytes, "%s.part", path);
     return LEVER_OK;
 }
 
 lever_status lv_pack_file_create(lv_pack_file *file, const char *path, lever_error *error) {
     *file = (lv_pack_file){.descriptor = -1};
-    lever_status status = copy_paths(file, path, error);
+    lever_status status = lv_pack_file_part_path(path, &file->part_path, error);
+    if (status == LEVER_OK) file->path = lv_strdup(NULL, LV_MEM_METADATA, path);
+    if (status == LEVER_OK && file->path == NULL) status = refuse_name(path, error);
     if (status == LEVER_OK) {
         file->descriptor = open(file->part_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
         if (file->descriptor < 0) status = fail_errno(file, "create", errno, error);

@@ -25,6 +25,9 @@ typedef struct {
     uint64_t bytes;                                      /* of the finished file */
 } lv_pack_file;
 
+/* The name of the temporary file, to be freed. */
+lever_status lv_pack_file_part_path(const char *path, char **part_path, lever_error *error);
+
 lever_status lv_pack_file_create(lv_pack_file *file, const char *path, lever_error *error);
 /* Writes keys and tensor table, gives every tensor its place and reserves the space on disk. `gguf`: whose keys are
  * copied. `source`: the text of LV_PACK_KEY_SOURCE. LEVER_E_IO with the bytes needed and free when the disk is full. */

@@ -4,8 +4,10 @@
     test_command.py LEVER
 """
 
+import filecmp
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,6 +51,9 @@ class Usage(unittest.TestCase):
             (["run", "-m", MODEL, "--ram", "1M", "x"], 4, "", "budget"),
             (["plan", "-m", MODEL, "--ram", "1M"], 4, "least budget", "budget"),
             (["plan", "-m", MODEL], 0, "least budget", ""),
+            (["doctor", "-m", "/nowhere/model.gguf"], 3, "", "/nowhere/model.gguf"),
+            (["run", "--threads", "65", "x"], 2, "", "1 to 64"),
+            (["run", "--lanes", "17", "x"], 2, "", "1 to 16"),
             (["pull", "nothing"], 2, "", "qwen2.5-coder"),
             (["pack", MODEL], 2, "", "IN OUT"),
         ]
@@ -74,6 +79,43 @@ class Usage(unittest.TestCase):
         self.assertEqual(lever("run", "x", LEVER_TEMP="hot").returncode, 2)
 
 
+class Streams(unittest.TestCase):
+    """Standard streams that are closed or full: what was not written is told, and no file takes their place."""
+
+    def shell(self, words, redirections):
+        script = 'exec "$0" "$@" ' + redirections
+        return subprocess.run(["bash", "-c", script, LEVER, *words], capture_output=True, env=environment())
+
+    def test_what_was_not_written_is_told(self):
+        run = ["run", "-m", MODEL, "-n", "3", "hello"]
+        doctor = ["doctor", "-m", MODEL, "--quick"]
+        cases = [run, [*run, "--json"], ["plan", "-m", MODEL], ["plan", "-m", MODEL, "--json"], ["inspect", MODEL],
+                 ["inspect", MODEL, "--json"], doctor, [*doctor, "--json"], ["--help"], ["run", "--help"], ["--version"]]
+        for words in cases:
+            for redirection in (">&-", ">/dev/full"):
+                with self.subTest(words=words, redirection=redirection):
+                    done = self.shell(words, redirection)
+                    self.assertEqual(done.returncode, 5, done.stderr)
+                    self.assertIn(b"standard output failed", done.stderr)
+
+    def test_a_prompt_that_cannot_be_read(self):
+        for redirection in ("<&-", "</"):
+            done = self.shell(["run", "-m", MODEL, "-"], redirection)
+            self.assertEqual(done.returncode, 5, done.stderr)
+            self.assertIn(b"standard input failed: ", done.stderr)
+
+    def test_no_file_takes_the_place_of_a_stream(self):
+        trace = os.path.join(SCRATCH.name, "trace.jsonl")
+        words = ["run", "-m", MODEL, "-n", "3", "--log-level", "debug", "--trace", trace, "hello"]
+        self.shell(words, "<&- >&- 2>&-")
+        with open(trace, encoding="utf-8") as lines:
+            for line in lines:
+                self.assertIn("cycle", json.loads(line))
+        packed = os.path.join(SCRATCH.name, "silent.lvr")
+        self.assertEqual(self.shell(["pack", MODEL, packed, "--log-level", "debug"], "<&- >&- 2>&-").returncode, 0)
+        self.assertEqual(lever("inspect", "--verify", packed).returncode, 0)
+
+
 class Run(unittest.TestCase):
     def test_json_has_the_documented_keys_in_order(self):
         answer = run_json("-n", "12", "--seed", "1", "--ram", "200M", "hello")
@@ -83,6 +125,12 @@ class Run(unittest.TestCase):
         self.assertEqual(answer["ram_budget"], 200 << 20)
         self.assertGreater(answer["target_layers"], 0)
         self.assertLessEqual(answer["ram_peak"], 200 << 20)
+
+    def test_the_rate_counts_tokens_after_the_first(self):
+        answer = run_json("-n", "9", "--seed", "1", "--raw", "--temp", "3", "--top-p", "1", "hello")
+        rate = (answer["completion_tokens"] - 1) / answer["decode_seconds"]
+        self.assertAlmostEqual(answer["tokens_per_second"] / rate, 1, places=3)
+        self.assertEqual(run_json("-n", "1", "--raw", "hello")["tokens_per_second"], 0)
 
     def test_only_the_answer_goes_to_standard_output(self):
         answer = run_json("-n", "12", "--seed", "1", "hello")
@@ -177,6 +225,23 @@ class Files(unittest.TestCase):
         in_place = run_json(*words)
         done = lever("run", "-m", packed, "--json", *words)
         self.assertEqual(json.loads(done.stdout)["tokens"], in_place["tokens"])
+
+    def test_packing_never_writes_into_its_input(self):
+        copy = os.path.join(SCRATCH.name, "fetched.gguf.part")
+        shutil.copy(MODEL, copy)
+        for output in (copy, copy.removesuffix(".part")):
+            done = lever("pack", copy, output)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(b"is the input itself", done.stderr)
+            self.assertTrue(filecmp.cmp(MODEL, copy, shallow=False))
+
+    def test_a_file_that_may_not_grow(self):
+        packed = os.path.join(SCRATCH.name, "limited.lvr")
+        script = 'ulimit -f 100; exec "$0" "$@"'
+        done = subprocess.run(["bash", "-c", script, LEVER, "pack", MODEL, packed], capture_output=True, env=environment())
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertIn(b"limited.lvr", done.stderr)
+        self.assertEqual([name for name in os.listdir(SCRATCH.name) if name.startswith("limited")], [])
 
     def test_inspect(self):
         packed = os.path.join(SCRATCH.name, "inspected.lvr")
