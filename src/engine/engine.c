@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "base/system.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "engine/engine_state.h"
 #include "model/chat.h"
@@ -101,6 +102,30 @@ static uint64_t rss_now(void) {
     return memory.rss_bytes;
 }
 
+/* What the process can grow to before the system ends it: what it has and what is free, less a share for page tables
+ * and other memory of the kernel, which counts against a cgroup as well. */
+static uint64_t room_now(void) {
+    lv_system_memory system;
+    lv_process_memory process;
+    lv_system_memory_read("", &system);
+    lv_process_memory_read("", &process);
+    if (system.available_bytes == 0) return UINT64_MAX; /* unknown */
+    const uint64_t room = system.usable_bytes + process.rss_anon_bytes;
+    return room - room / 32;
+}
+
+/* A budget is a bound, so less is taken where that much is not there; it is told when the plan is for good. */
+static lever_status choose_plan(lv_plan_input *input, const lv_log *log, lv_plan_choice *choice, lever_error *error) {
+    const uint64_t given = input->budget_bytes;
+    char size[32];
+    LV_TRY(lv_plan_choose_within(input, room_now(), choice, error));
+    if (input->budget_bytes == given || !log) return LEVER_OK;
+    lv_log_write(log, LEVER_LOG_WARNING,
+                 "the budget allows more memory than the system, or the cgroup, has free: %s are used instead",
+                 lv_format_size(input->budget_bytes, size, sizeof(size)));
+    return LEVER_OK;
+}
+
 /* A model may be its own draft. */
 static bool is_same_file(const char *a, const char *b) {
     struct stat first, second;
@@ -169,7 +194,7 @@ lever_status lever_engine_plan(const lever_engine_options *options, lever_plan *
     if (status == LEVER_OK) {
         status = gather_input(options, &files, rss_at_start, NULL, &input, error);
         if (status == LEVER_OK) {
-            status = lv_plan_choose(&input, &choice, error);
+            status = choose_plan(&input, &log, &choice, error);
             *plan = choice.table;
         }
         close_files(&files);
@@ -282,7 +307,8 @@ static lever_status make_plan(lever_engine *engine, const lv_engine_files *files
                               lever_error *error) {
     lv_plan_input input;
     LV_TRY(gather_input(&engine->options, files, rss_at_start, engine->vocab, &input, error));
-    LV_TRY(lv_plan_choose(&input, &engine->plan, error));
+    LV_TRY(choose_plan(&input, &engine->log, &engine->plan, error));
+    LV_TRY(lv_ledger_set_limit(engine->ledger, input.budget_bytes, error));
     lv_ledger_book(engine->ledger, LV_MEM_PROGRAM, input.program_bytes);
     lv_ledger_book(engine->ledger, LV_MEM_SLACK, lv_plan_slack_bytes());
     return LEVER_OK;
@@ -339,8 +365,9 @@ static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, leve
     lv_plan_choice choice;
     LV_TRY(gather_input(&engine->options, &files, rss_at_start, NULL, &input, error));
     input.draft.model = NULL; /* whether it fits too is seen when the vocabulary's size is known */
-    LV_TRY(lv_plan_choose(&input, &choice, error));
-    LV_TRY(lv_ledger_set_limit(engine->ledger, input.budget_bytes, error));
+    const uint64_t budget_bytes = input.budget_bytes;
+    LV_TRY(choose_plan(&input, NULL, &choice, error));
+    LV_TRY(lv_ledger_set_limit(engine->ledger, budget_bytes, error));
     LV_TRY(open_vocabulary(engine, error));
     LV_TRY(make_plan(engine, &files, rss_at_start, error));
     LV_TRY(settle_draft(engine, error));

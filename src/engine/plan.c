@@ -519,3 +519,16 @@ lever_status lv_plan_choose(const lv_plan_input *in, lv_plan_choice *choice, lev
              in->target_ram_percent >= 0 ? " and the layers asked for" : "");
     return LEVER_OK;
 }
+
+lever_status lv_plan_choose_within(lv_plan_input *in, uint64_t room_bytes, lv_plan_choice *choice, lever_error *error) {
+    LV_TRY(lv_plan_choose(in, choice, error));
+    if (choice->table.total_bytes <= room_bytes) return LEVER_OK;
+    in->budget_bytes = room_bytes;
+    const lever_status status = lv_plan_choose(in, choice, error);
+    if (status == LEVER_E_BUDGET) {
+        lv_error_prefix(error,
+                        "the system, or the cgroup, has less memory free than the budget allows; with what there "
+                        "is, ");
+    }
+    return status;
+}

@@ -52,6 +52,11 @@ typedef struct {
  * is left out as well, unless it is forced. */
 lever_status lv_plan_choose(const lv_plan_input *input, lv_plan_choice *choice, lever_error *error);
 
+/* The same where the system gives the process `room_bytes` at most: when the plan would take more, the budget in
+ * `input` becomes that, and the plan is made anew. */
+lever_status lv_plan_choose_within(lv_plan_input *input, uint64_t room_bytes, lv_plan_choice *choice,
+                                   lever_error *error);
+
 /* Marks the blocks that a choice pins: pinned[blocks_count]. Returns what they take in memory. */
 uint64_t lv_plan_pins(const lv_layout *layout, bool head_pinned, uint64_t pin_bytes, bool *pinned);
 

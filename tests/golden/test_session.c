@@ -6,6 +6,7 @@
 
 #include "support/check.h"
 #include "support/engines.h"
+#include "support/sanitizer.h"
 
 enum { PROMPT = 40, ANSWER = 24 };
 
@@ -347,6 +348,7 @@ static void check_every_budget(const char *path) {
 
 static void test_every_budget_has_its_session(void **state) {
     (void)state;
+    SKIP_WHERE_MEMORY_IS_NOT_OUR_OWN();
     static const char packed[] = LEVER_TINY_DIR "/session-budgets.lvr";
     lever_error error;
     CHECK_OK(lever_pack(model_path, packed, NULL, &error));

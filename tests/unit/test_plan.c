@@ -129,6 +129,31 @@ static void test_no_budget_is_passed(void **state) {
     assert_true(choice.rows_max >= 512);
 }
 
+/* What the system has not got is not planned with, however large the budget. */
+static void test_a_budget_above_what_is_free(void **state) {
+    const world *w = *state;
+    lv_plan_choice choice, wanted;
+    lever_error error;
+    static const uint64_t budgets[] = {700u << 20, LV_LEDGER_UNLIMITED};
+    for (size_t i = 0; i < 2; i++) {
+        lv_plan_input in = input_of(w, budgets[i]);
+        CHECK_OK(lv_plan_choose(&in, &wanted, &error));
+        CHECK_OK(lv_plan_choose_within(&in, wanted.table.total_bytes, &choice, &error));
+        assert_memory_equal(&choice, &wanted, sizeof(choice));
+        assert_true(in.budget_bytes == budgets[i]);
+
+        lv_plan_input least = input_of(w, 400u << 20);
+        CHECK_OK(lv_plan_choose(&least, &wanted, &error));
+        CHECK_OK(lv_plan_choose_within(&in, 400u << 20, &choice, &error));
+        assert_memory_equal(&choice, &wanted, sizeof(choice));
+        assert_true(in.budget_bytes == 400u << 20);
+
+        in = input_of(w, budgets[i]);
+        CHECK_FAILS(lv_plan_choose_within(&in, 50u << 20, &choice, &error), LEVER_E_BUDGET, "has less memory free");
+        assert_true(choice.table.least_bytes > (100u << 20));
+    }
+}
+
 static void test_all_bytes_pins_all(void **state) {
     const world *w = *state;
     lv_plan_choice choice;
@@ -355,11 +380,17 @@ static void test_speeds(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_budget_is_passed),   cmocka_unit_test(test_all_bytes_pins_all),
-        cmocka_unit_test(test_share_of_the_layers),   cmocka_unit_test(test_context),
-        cmocka_unit_test(test_ring_holds_a_stage),    cmocka_unit_test(test_draft_is_kept),
-        cmocka_unit_test(test_draft_is_left_out),     cmocka_unit_test(test_draft_that_does_not_fit),
-        cmocka_unit_test(test_draft_at_every_budget), cmocka_unit_test(test_speeds),
+        cmocka_unit_test(test_no_budget_is_passed),
+        cmocka_unit_test(test_a_budget_above_what_is_free),
+        cmocka_unit_test(test_all_bytes_pins_all),
+        cmocka_unit_test(test_share_of_the_layers),
+        cmocka_unit_test(test_context),
+        cmocka_unit_test(test_ring_holds_a_stage),
+        cmocka_unit_test(test_draft_is_kept),
+        cmocka_unit_test(test_draft_is_left_out),
+        cmocka_unit_test(test_draft_that_does_not_fit),
+        cmocka_unit_test(test_draft_at_every_budget),
+        cmocka_unit_test(test_speeds),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
 }

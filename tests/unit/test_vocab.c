@@ -14,6 +14,7 @@
 #include "support/fault.h"
 #include "support/gguf_writer.h"
 #include "support/models.h"
+#include "support/sanitizer.h"
 
 static lever_error error;
 static char path[1024];
@@ -450,9 +451,10 @@ static void *run_job(void *user) {
 }
 
 static void on_small_stack(job *j) {
-#if defined(__SANITIZE_ADDRESS__)
-    run_job(j); /* frames are larger, and the limit means nothing */
-#else
+    if (UNDER_SANITIZER) {
+        run_job(j); /* frames are larger, and the limit means nothing */
+        return;
+    }
     pthread_t thread;
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
@@ -460,7 +462,6 @@ static void on_small_stack(job *j) {
     assert_int_equal(pthread_create(&thread, &attributes, run_job, j), 0);
     pthread_join(thread, NULL);
     pthread_attr_destroy(&attributes);
-#endif
 }
 
 static const struct {
@@ -837,9 +838,7 @@ static void test_qwen(void **state) {
 static void check_memory(const char *name) {
     const char *file = model_path(name);
     if (!file) skip();
-#if defined(__SANITIZE_ADDRESS__)
-    skip();
-#endif
+    SKIP_WHERE_MEMORY_IS_NOT_OUR_OWN();
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
