@@ -113,7 +113,7 @@ typedef struct lever_session lever_session;
 
 typedef struct {
     const char *model_path;     /* GGUF (first file of a split set) or packed file; required */
-    uint64_t ram_bytes;         /* budget of the whole process; 0: a stated share of what is free */
+    uint64_t ram_bytes;         /* budget of the whole process, at most what is free; 0: a stated share of that */
     bool ram_unlimited;         /* true: no budget at all (ram_bytes must be 0) */
     int target_ram_percent;     /* 0..100: share of the layer bytes to pin; -1: as the plan decides */
     uint32_t context_tokens;    /* 0: 4096 or what fits */
