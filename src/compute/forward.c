@@ -285,7 +285,7 @@ lever_status lv_forward_begin(lv_forward *f, const lv_pass *pass, lever_error *e
         f->paths[i] = pass->rows[i].path;
         f->places[i] = (lv_forward_place){pass->rows[i].kv, pass->rows[i].slot};
     }
-    f->counters.passes++;
+    atomic_fetch_add_explicit(&f->counters.passes, 1, memory_order_relaxed);
     return LEVER_OK;
 }
 
@@ -361,7 +361,7 @@ lever_status lv_forward_logits(lv_forward *f, const uint32_t *rows, size_t rows_
         status = head_turn(f, rows + first, count, out + first * logits_count, error);
     }
     if (status != LEVER_OK) lv_forward_abandon(f);
-    f->counters.head_ns += lv_clock_now_ns(&lv_clock_real) - begin_ns;
+    atomic_fetch_add_explicit(&f->counters.head_ns, lv_clock_now_ns(&lv_clock_real) - begin_ns, memory_order_relaxed);
     return status;
 }
 
@@ -372,8 +372,12 @@ void lv_forward_abandon(lv_forward *f) {
 }
 
 void lv_forward_get_counters(const lv_forward *f, lv_forward_counters *counters) {
-    *counters = f->counters;
-    counters->compute_ns = lv_graph_compute_ns(f->graph);
+    *counters = (lv_forward_counters){
+        .compute_ns = lv_graph_compute_ns(f->graph),
+        .head_ns = atomic_load_explicit(&f->counters.head_ns, memory_order_relaxed),
+        .passes = atomic_load_explicit(&f->counters.passes, memory_order_relaxed),
+        .layer_rows = atomic_load_explicit(&f->counters.layer_rows, memory_order_relaxed),
+    };
 }
 
 uint8_t lv_forward_stable_batch(const lv_forward *f, int32_t type) {

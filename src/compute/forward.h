@@ -94,6 +94,7 @@ lever_status lv_forward_logits(lv_forward *forward, const uint32_t *rows, size_t
 /* Logits of one row: the vocabulary, or the rows of the draft head. */
 uint32_t lv_forward_logits_count(const lv_forward *forward);
 
+/* Since opening; from any thread, while another one passes too. */
 typedef struct {
     uint64_t compute_ns, head_ns, passes, layer_rows;
 } lv_forward_counters;

@@ -4,6 +4,8 @@
 #ifndef LV_COMPUTE_FORWARD_STATE_H
 #define LV_COMPUTE_FORWARD_STATE_H
 
+#include <stdatomic.h>
+
 #include "compute/forward.h"
 #include "compute/kernels/elementwise.h"
 #include "compute/linear.h"
@@ -47,7 +49,9 @@ struct lv_forward {
     lv_lease leases[LV_FORWARD_LEASES_MAX];
     uint32_t leases_count, streamed_leases_count;
     bool keep_leases; /* several turns use the same blocks: held until the stage is over */
-    lv_forward_counters counters;
+    struct {
+        _Atomic uint64_t head_ns, passes, layer_rows;
+    } counters; /* counted by who passes, read by any thread */
 };
 
 /* Computes what was added and, unless keep_leases, gives all blocks back. Tensors of the graph are gone afterwards. */

@@ -13,6 +13,7 @@
 #include "compute/graph.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -49,7 +50,7 @@ struct lv_graph {
     struct ggml_threadpool *pool;   /* all threads */
     struct ggml_threadpool *single; /* the calling thread alone */
     bool use_single;
-    uint64_t compute_ns;
+    _Atomic uint64_t compute_ns; /* read by any thread */
 };
 
 /* A node of ours makes at most this many tensor objects: its result, and views and weights that feed it. */
@@ -233,7 +234,7 @@ lever_status lv_graph_run(lv_graph *graph, lever_error *error) {
     plan.work_data = (uint8_t *)(((uintptr_t)graph->work + 63) / 64 * 64);
     const enum ggml_status status = ggml_graph_compute(graph->nodes, &plan);
     lv_graph_begin(graph);
-    graph->compute_ns += lv_clock_now_ns(&lv_clock_real) - begin_ns;
+    atomic_fetch_add_explicit(&graph->compute_ns, lv_clock_now_ns(&lv_clock_real) - begin_ns, memory_order_relaxed);
     if (status != GGML_STATUS_SUCCESS) {
         return lv_fail(error, LEVER_E_INTERNAL, "ggml could not compute a graph: %s", ggml_status_to_string(status));
     }
@@ -241,5 +242,5 @@ lever_status lv_graph_run(lv_graph *graph, lever_error *error) {
 }
 
 uint64_t lv_graph_compute_ns(const lv_graph *graph) {
-    return graph->compute_ns;
+    return atomic_load_explicit(&graph->compute_ns, memory_order_relaxed);
 }

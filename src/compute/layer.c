@@ -372,7 +372,7 @@ lever_status lv_forward_layers(lv_forward *f, uint32_t layer_first, uint32_t lay
         status = run_stage(f, l, true, error);
         if (status == LEVER_OK) status = run_stage(f, l, false, error);
         if (status == LEVER_OK) {
-            f->counters.layer_rows += f->pass.rows_count;
+            atomic_fetch_add_explicit(&f->counters.layer_rows, f->pass.rows_count, memory_order_relaxed);
             report_progress(f, l + 1);
         }
     }

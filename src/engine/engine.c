@@ -446,7 +446,10 @@ void lever_engine_close(lever_engine **out) {
 /* --- What an engine is ------------------------------------------------------------------------------------------- */
 
 void lever_engine_get_plan(const lever_engine *engine, lever_plan *plan) {
+    pthread_mutex_t *lock = &((lever_engine *)(uintptr_t)engine)->budget_lock; /* the budget may be changing */
+    pthread_mutex_lock(lock);
     *plan = engine->plan.table;
+    pthread_mutex_unlock(lock);
 }
 
 void lever_engine_get_info(const lever_engine *engine, lever_engine_info *info) {

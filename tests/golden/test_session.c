@@ -305,6 +305,9 @@ static void test_budget_changes(void **state) {
         CHECK_OK(lever_session_prompt(session, tokens, PROMPT, &error));
         const answer got = generate(session);
         check_same(&got, &wanted);
+        lever_plan plan; /* as it is now: before the first change there is no budget */
+        lever_engine_get_plan(engine, &plan);
+        assert_true(plan.budget_bytes == c.low || plan.budget_bytes == c.high || plan.budget_bytes == UINT64_MAX);
     }
     atomic_store(&c.stop, true);
     pthread_join(thread, NULL);
