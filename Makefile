@@ -14,6 +14,7 @@ compile    = cmake --build build/$(1) -j $(JOBS)
 # One test after the other: most of them keep all processors busy by themselves.
 run_tests  = ctest --test-dir build/$(1) --output-on-failure $(if $(TESTS),-R '$(TESTS)') $(2)
 
+MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test soak lint asan tsan bench report install format clean
 

@@ -104,7 +104,7 @@ static lever_status pull_file(const model_file *wanted, const char *path, const 
         }
         note(options, "%s is there, but its checksum is wrong: it is fetched again", path);
     }
-    note(options, "%s (%s) is fetched", wanted->name, lv_format_size(wanted->bytes, size, sizeof size));
+    note(options, "fetching %s (%s)", wanted->name, lv_format_size(wanted->bytes, size, sizeof size));
     part file;
     LV_TRY(part_open(&file, path, error));
     const char *checksum = NULL;
