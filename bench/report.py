@@ -5,7 +5,7 @@
     bench/report.py speed                  docs/results/speed.csv, .svg and .png from docs/results/raw/
     bench/report.py                        all whose rows are there
     bench/report.py speed ROWS.jsonl...    from other rows
-    bench/report.py --update               all, and their tables in docs/RESULTS.md
+    bench/report.py --update               all, and put into docs/RESULTS.md and README.md
     bench/report.py --no-plots             tables alone: nothing but Python is needed
 """
 
@@ -90,13 +90,16 @@ def markdown(lines):
     return text + (f"\n\n{len(lines) - LINES_SHOWN} more lines in the CSV." if len(lines) > LINES_SHOWN else "")
 
 
-def missing(report, raw):
+def command_of(report, raw):
+    """What makes the rows of a report."""
     command = report.command
     if command.startswith("as "):
-        other = next(r for r in REPORTS if r.name == command.removeprefix("as "))
-        command = other.command
-    shown = os.path.relpath(raw, ROOT) if raw.startswith(ROOT) else raw
-    return f"no rows ({report.raw}); they are made by: {command.replace('{raw}', shown)}"
+        command = next(r for r in REPORTS if r.name == command.removeprefix("as ")).command
+    return command.replace("{raw}", os.path.relpath(raw, ROOT) if raw.startswith(ROOT) else raw)
+
+
+def missing(report, raw):
+    return f"no rows ({report.raw}); they are made by: {command_of(report, raw)}"
 
 
 def make(report, paths, options):
@@ -112,18 +115,29 @@ def make(report, paths, options):
     return lines
 
 
-def update(path, tables, options):
-    """Puts the tables between their marks: <!-- begin NAME --> and <!-- end NAME -->."""
+def between(text, mark, body):
+    """Replaces what stands between <!-- begin MARK --> and <!-- end MARK -->, where these are."""
+    begin, end = f"<!-- begin {mark} -->", f"<!-- end {mark} -->"
+    if begin not in text or end not in text:
+        return text
+    head, rest = text.split(begin, 1)
+    return head + begin + "\n" + (body + "\n" if body else "") + end + rest.split(end, 1)[1]
+
+
+def update(name, tables, options, say_missing):
+    """Puts tables and figures between their marks, `NAME` and `NAME figure`, in a page below the root."""
+    path = os.path.join(ROOT, name)
     with open(path, encoding="utf-8") as file:
         text = file.read()
     for report in REPORTS:
-        begin, end = f"<!-- begin {report.name} -->", f"<!-- end {report.name} -->"
-        if begin not in text or end not in text:
-            continue
         lines = tables.get(report.name)
-        body = markdown(lines) if lines else "Not measured yet: " + missing(report, options.raw)
-        head, rest = text.split(begin, 1)
-        text = head + begin + "\n" + body + "\n" + end + rest.split(end, 1)[1]
+        body = markdown(lines) if lines else ""
+        if not lines and say_missing:
+            body = "Not measured yet. Its rows are made by\n\n    " + command_of(report, options.raw).replace("; ", "\n    ")
+        text = between(text, report.name, body)
+        figure = os.path.join(options.out, report.name + ".svg")
+        shown = os.path.relpath(figure, os.path.dirname(path))
+        text = between(text, report.name + " figure", f"![{report.title}]({shown})" if lines and os.path.exists(figure) else "")
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
 
@@ -136,7 +150,7 @@ def parse_arguments():
     parser.add_argument("--raw", default=os.path.join(ROOT, "docs", "results", "raw"), help="folder of the rows")
     parser.add_argument("--out", default=os.path.join(ROOT, "docs", "results"), help="folder of tables and figures")
     parser.add_argument("--no-plots", action="store_true", help="CSV alone")
-    parser.add_argument("--update", action="store_true", help="put the tables into docs/RESULTS.md")
+    parser.add_argument("--update", action="store_true", help="put tables and figures into docs/RESULTS.md and README.md")
     return parser.parse_args()
 
 
@@ -144,7 +158,7 @@ def main():
     options = parse_arguments()
     if options.list:
         for report in REPORTS:
-            print(f"{report.name:<12} {report.title}\n    {missing(report, options.raw).split('by: ', 1)[1]}")
+            print(f"{report.name:<12} {report.title}\n    {command_of(report, options.raw)}")
         return 0
     chosen = [report for report in REPORTS if options.name in (None, report.name)]
     if not chosen:
@@ -166,7 +180,8 @@ def main():
             print(f"{report.name}: {missing(report, options.raw)}")
             code = 1 if options.name else code
     if options.update:
-        update(os.path.join(ROOT, "docs", "RESULTS.md"), tables, options)
+        update("docs/RESULTS.md", tables, options, say_missing=True)
+        update("README.md", tables, options, say_missing=False)
     return code
 
 

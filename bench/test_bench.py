@@ -176,6 +176,18 @@ class Reports(unittest.TestCase):
         self.assertEqual(report.newest([first, again]), [again])
         self.assertEqual(report.newest([first, {**again, "status": "failed"}]), [first])
 
+    def test_pages_are_filled_between_their_marks(self):
+        text = "a\n<!-- begin x -->\nold\n<!-- end x -->\nb"
+        self.assertEqual(report.between(text, "x", "new"), "a\n<!-- begin x -->\nnew\n<!-- end x -->\nb")
+        self.assertEqual(report.between(text, "x", ""), "a\n<!-- begin x -->\n<!-- end x -->\nb")
+        self.assertEqual(report.between(text, "y", "new"), text)
+        with open(os.path.join(report.ROOT, "docs", "RESULTS.md"), encoding="utf-8") as file:
+            page = file.read()
+        for one in reports.REPORTS:
+            if one.name not in ("timeline", "prediction"):  # too long for a page
+                self.assertIn(f"<!-- begin {one.name} -->", page)
+            self.assertEqual(f"<!-- begin {one.name} figure -->" in page, one.plot is not None, one.name)
+
     def test_command_writes_csv_and_says_what_is_missing(self):
         with tempfile.TemporaryDirectory() as folder:
             raw = os.path.join(folder, "raw")
