@@ -372,6 +372,7 @@ typedef struct {
     double ahead_hit_rate;  /* share of cycles whose next token had been expanded by drafting ahead */
     uint64_t cycles_scored; /* in which the predictor was asked */
     double prune_recall;    /* of the walk's steps to nodes of the pass, how many were to one that had stayed; 1: all */
+    bool draft_dropped; /* the draft left in the middle of the answer: the target alone, with its memory, is faster */
     lever_strategy strategy; /* that was in force */
     uint64_t ram_budget;     /* UINT64_MAX: none */
     uint64_t ram_used;       /* the ledger's, now */

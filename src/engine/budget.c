@@ -47,26 +47,51 @@ static lever_status refuse(uint64_t bytes, uint64_t fixed, lever_error *error) {
                    wanted, least);
 }
 
+/* What is in use beside the pinned blocks. Lanes pin meanwhile: the sum less what is pinned would be of two moments. */
+static uint64_t fixed_bytes(const lever_engine *engine) {
+    uint64_t bytes = 0;
+    for (int category = 0; category < LV_MEM_CATEGORIES_COUNT; category++) {
+        if (category == LV_MEM_PINNED || category == LV_MEM_HEAD) continue;
+        bytes += lv_ledger_used_by(engine->ledger, (lv_category)category);
+    }
+    return bytes;
+}
+
+/* Which blocks are pinned when `left` bytes are there for them: the head first, since it is of one piece. */
+static void choose_pins(lever_engine *engine, uint64_t left) {
+    const lv_layout *layout = engine->weights->layout;
+    const uint64_t head = lv_plan_head_bytes(layout);
+    const bool head_pinned = left >= head;
+    lv_plan_pins(layout, head_pinned, head_pinned ? left - head : left, engine->pinned);
+}
+
+bool lv_budget_repin(lever_engine *engine, uint64_t more_bytes, uint64_t kept_bytes) {
+    pthread_mutex_lock(&engine->budget_lock);
+    const uint64_t limit = engine->budget_pending ? engine->budget_pending : lv_ledger_limit(engine->ledger);
+    const uint64_t taken = fixed_bytes(engine) + kept_bytes;
+    if (limit >= taken) {
+        const uint64_t left = limit - taken;
+        choose_pins(engine,
+                    left < more_bytes || left - more_bytes < engine->pin_bytes ? left : engine->pin_bytes + more_bytes);
+        lv_store_set_pinned(engine->store, engine->pinned);
+        try_pending_limit(engine);
+    }
+    pthread_mutex_unlock(&engine->budget_lock);
+    return limit >= taken;
+}
+
 lever_status lever_engine_set_budget(lever_engine *engine, uint64_t ram_bytes, lever_error *error) {
     lv_error_clear(error);
     if (!engine) return lv_fail(error, LEVER_E_ARGUMENT, "lever_engine_set_budget: the engine is NULL");
     const uint64_t limit = ram_bytes ? ram_bytes : LV_LEDGER_UNLIMITED;
     pthread_mutex_lock(&engine->budget_lock);
-    const uint64_t pinned_now =
-        lv_ledger_used_by(engine->ledger, LV_MEM_PINNED) + lv_ledger_used_by(engine->ledger, LV_MEM_HEAD);
-    const uint64_t fixed = lv_ledger_used(engine->ledger) - pinned_now;
+    const uint64_t fixed = fixed_bytes(engine);
     lever_status status = LEVER_OK;
     if (limit < fixed) {
         status = refuse(limit, fixed, error);
     } else {
-        const lv_layout *layout = engine->weights->layout;
-        uint64_t left = limit - fixed, head = 0;
-        for (uint32_t b = layout->head_block_first; b < layout->blocks_count; b++) {
-            head += lv_block_memory_bytes(&layout->blocks[b]);
-        }
-        const bool head_pinned = left >= head;
-        if (head_pinned) left -= head;
-        lv_plan_pins(layout, head_pinned, left, engine->pinned);
+        engine->pin_bytes = limit - fixed;
+        choose_pins(engine, engine->pin_bytes);
         engine->budget_pending = 0;
         if (limit >= lv_ledger_limit(engine->ledger)) {
             status = lv_ledger_set_limit(engine->ledger, limit, error);

@@ -198,7 +198,8 @@ static lever_status open_forward(lv_draft_model *draft, const lv_draft_model_opt
 
 lever_status lv_draft_model_open_weights(lv_draft_model *draft, const lv_draft_model_options *options,
                                          lv_ledger *ledger, lever_error *error) {
-    lever_status status = lv_weights_read_vectors(draft->weights, draft->gguf, ledger, error);
+    lever_status status = LEVER_OK;
+    if (!draft->weights->vectors) status = lv_weights_read_vectors(draft->weights, draft->gguf, ledger, error);
     if (status == LEVER_OK) status = open_store(draft, options, ledger, error);
     if (status == LEVER_OK) {
         status = lv_draft_head_open(&draft->head, draft->model->output, draft->store, &lv_draft_model_head_shape,
@@ -209,14 +210,20 @@ lever_status lv_draft_model_open_weights(lv_draft_model *draft, const lv_draft_m
     return status;
 }
 
-void lv_draft_model_close(lv_draft_model **out) {
-    if (!out || !*out) return;
-    lv_draft_model *draft = *out;
+void lv_draft_model_close_weights(lv_draft_model *draft) {
     lv_forward_close(&draft->forward);
     lv_free(draft->rows);
+    draft->rows = NULL;
     lv_draft_head_close(&draft->head);
     lv_store_close(&draft->store);
     lv_free(draft->transform_scratch);
+    draft->transform_scratch = NULL;
+}
+
+void lv_draft_model_close(lv_draft_model **out) {
+    if (!out || !*out) return;
+    lv_draft_model *draft = *out;
+    lv_draft_model_close_weights(draft);
     lv_weights_close(&draft->weights);
     lv_model_free(&draft->model);
     lv_gguf_close(&draft->gguf);

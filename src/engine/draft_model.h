@@ -63,9 +63,12 @@ typedef struct {
     void *progress_user;
 } lv_draft_model_options;
 
-/* Reads the weights. On failure the model is left with its files open; lv_draft_model_close takes it as it is. */
+/* Reads the weights, the first time or anew. On failure the model is left with its files open; the two below take it as
+ * it is. */
 lever_status lv_draft_model_open_weights(lv_draft_model *draft, const lv_draft_model_options *options,
                                          lv_ledger *ledger, lever_error *error);
+/* Gives the large areas back: layers, head, activations. Nobody computes with it. */
+void lv_draft_model_close_weights(lv_draft_model *draft);
 void lv_draft_model_close(lv_draft_model **draft); /* NULL is accepted */
 
 #endif

@@ -10,7 +10,7 @@
 #include "base/system.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "engine/engine_state.h"
+#include "engine/residency.h"
 #include "model/chat.h"
 
 enum { PREDICTOR_PATH_BYTES = 4096, LANES_DEFAULT = 2, LANES_MAX = 16, THREADS_MAX = 64 };
@@ -219,6 +219,7 @@ static lever_status open_store(lever_engine *engine, lever_error *error) {
                             "the table of pinned blocks", error));
     engine->pinned = memory;
     lv_plan_pins(layout, engine->plan.head_pinned, engine->plan.pin_bytes, engine->pinned);
+    engine->pin_bytes = engine->plan.pin_bytes + (engine->plan.head_pinned ? lv_plan_head_bytes(layout) : 0);
     const lv_store_options options = {
         .gguf = engine->gguf,
         .layout = layout,
@@ -328,19 +329,6 @@ static lever_status settle_draft(lever_engine *engine, lever_error *error) {
                                   &engine->log, error);
 }
 
-static lever_status open_draft(lever_engine *engine, lever_error *error) {
-    if (!engine->draft) return LEVER_OK;
-    const lv_draft_model_options options = {
-        .threads = engine->threads,
-        .huge_pages = engine->options.huge_pages,
-        .verify = engine->options.verify_checksums,
-        .log = &engine->log,
-        .progress = engine->options.progress,
-        .progress_user = engine->options.progress_user,
-    };
-    return lv_draft_model_open_weights(engine->draft, &options, engine->ledger, error);
-}
-
 static lever_status open_vocabulary(lever_engine *engine, lever_error *error) {
     LV_TRY(lv_vocab_open(&engine->vocab, engine->gguf, engine->ledger, &engine->log, error));
     if ((uint32_t)lv_vocab_tokens_count(engine->vocab) > engine->model->hparams.vocabulary) {
@@ -377,7 +365,7 @@ static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, leve
                             "a tile", error));
     engine->transform_scratch = memory;
     engine->kernels = lv_kernels_best();
-    LV_TRY(open_draft(engine, error));
+    LV_TRY(lv_residency_open(engine, error));
     LV_TRY(open_costs(engine, error));
     open_predictor(engine);
     LV_TRY(open_store(engine, error));
@@ -405,6 +393,7 @@ lever_status lever_engine_open(lever_engine **out, const lever_engine_options *o
     pthread_mutex_init(&engine->pass_lock, NULL);
     pthread_mutex_init(&engine->budget_lock, NULL);
     pthread_mutex_init(&engine->transform_lock, NULL);
+    pthread_mutex_init(&engine->residency.lock, NULL);
     const lever_status status = open_parts(engine, rss_at_start, error);
     engine->options.model_path = engine->options.cache_dir = NULL;
     engine->options.draft_path = engine->options.costs_path = NULL;
@@ -437,6 +426,7 @@ void lever_engine_close(lever_engine **out) {
     pthread_mutex_destroy(&engine->pass_lock);
     pthread_mutex_destroy(&engine->budget_lock);
     pthread_mutex_destroy(&engine->transform_lock);
+    pthread_mutex_destroy(&engine->residency.lock);
     lv_ledger_release(ledger, LV_MEM_SLACK, lv_ledger_used_by(ledger, LV_MEM_SLACK));
     lv_free(engine);
     lv_ledger_free(ledger);

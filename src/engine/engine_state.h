@@ -39,11 +39,21 @@ struct lever_engine {
     lv_predictor *predictor; /* NULL: none; used and replaced by who holds pass_lock */
     char *predictor_path;    /* where it is kept when it was refined; NULL: nowhere */
 
+    struct {
+        pthread_mutex_t lock;  /* taken before pass_lock */
+        uint64_t weight_bytes; /* what its weights take */
+        uint32_t users;        /* calls that are computing with it */
+        uint32_t drops_in_row; /* how often it left since an answer was written with it to the end */
+        uint32_t skip_left;    /* answers without it, before it is read again */
+        bool away;
+    } residency; /* of the draft's weights (residency.h) */
+
     pthread_mutex_t transform_lock; /* guards transform_scratch: lanes and the consumer turn blocks into tiles */
     void *transform_scratch;
 
     pthread_mutex_t budget_lock;
     bool *pinned;             /* by block: what is to be pinned */
+    uint64_t pin_bytes;       /* that the plan, or the last budget, leaves for pinned blocks, the head's included */
     uint64_t budget_pending;  /* a lower limit that the ledger could not take yet; 0: none */
     atomic_bool budget_waits; /* budget_pending != 0, to be seen without the lock */
 };
@@ -62,5 +72,8 @@ typedef struct {
 uint64_t lv_budget_of(const lever_engine_options *options, bool *is_default);
 /* Called between blocks of a pass: takes a waiting lower limit into force as soon as the memory is back. */
 void lv_budget_on_block(void *engine);
+/* Pins what the plan pinned and `more_bytes`, as far as the budget allows when `kept_bytes` stay free for something
+ * else. False, with nothing changed: there is not as much. */
+bool lv_budget_repin(lever_engine *engine, uint64_t more_bytes, uint64_t kept_bytes);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "engine/answer.h"
+#include "engine/residency.h"
 #include "engine/trace.h"
 #include "engine/verification.h"
 
@@ -58,7 +59,9 @@ typedef struct {
     lv_verification *verification;
     lv_target target;
     lv_drafter drafter;
-    bool drafts; /* there is a draft, and the strategy uses it */
+    bool drafts;  /* there is a draft, and the strategy uses it */
+    bool drafted; /* and it was used at first, but may have left since */
+    lv_store_counters store_begin;
     bool tree_is_valid;
     char *trace; /* a line; NULL: none is wanted */
     uint64_t ahead_cycles, ahead_hits, prune_lost;
@@ -142,6 +145,34 @@ static void count_cycle(generation *g, const lv_cycle_result *result) {
                  level < LV_PRUNING_LEVELS ? "pruning becomes milder" : "pruning ends");
 }
 
+/* Goes on plainly where the target alone is expected to be faster with the draft's memory. */
+static void consider_dropping(generation *g) {
+    lever_session *session = g->session;
+    lever_engine *engine = session->engine;
+    if (session->cycle.drafting.strategy != LEVER_STRATEGY_LEVER || g->ended || is_at_limit(g)) return;
+    lv_store_counters store;
+    lv_store_get_counters(engine->store, &store);
+    const lv_residency_progress progress = {
+        .tokens = session->statistics.completion_tokens - 1,
+        .cycles = session->statistics.cycles,
+        .seconds = lv_seconds_since(g->first_token_ns),
+        .bytes_read = store.bytes_read - g->store_begin.bytes_read,
+        .reading_seconds = lv_seconds(store.busy_ns - g->store_begin.busy_ns),
+    };
+    double expected;
+    if (!lv_residency_is_better_without(engine, &progress, &expected)) return;
+    /* What was learned is kept as it is: plain passes that read less say nothing about the pair. */
+    lv_costs_share_give(&engine->costs, &session->cycle.costs, &session->cycle.calibration);
+    if (!lv_residency_drop(engine)) return;
+    g->drafts = g->tree_is_valid = false;
+    session->statistics.draft_dropped = true;
+    lv_log_write(
+        &engine->log, LEVER_LOG_INFO,
+        "the draft model leaves for this answer: %.1f tokens/s with it, %.1f expected of the target alone with "
+        "its memory",
+        (double)progress.tokens / progress.seconds, expected);
+}
+
 static lever_status run_cycle(generation *g, lever_error *error) {
     lever_session *session = g->session;
     lv_cycle *cycle = &session->cycle;
@@ -173,6 +204,7 @@ static lever_status run_cycle(generation *g, lever_error *error) {
     if (!g->ended && !is_at_limit(g)) take_token(g, result.token);
     if (session->computed_count > session->tokens_count) session->computed_count = session->tokens_count;
     if (g->ended) lv_speculation_truncate(session->speculation, session->tokens_count);
+    if (g->drafts) consider_dropping(g);
     return LEVER_OK;
 }
 
@@ -219,7 +251,10 @@ static void set_policy(generation *g) {
     lever_session *session = g->session;
     const lever_generate_options *o = g->options;
     lv_cycle *cycle = &session->cycle;
-    g->drafts = session->speculation && o->strategy != LEVER_STRATEGY_AR;
+    g->drafts = session->speculation && o->strategy != LEVER_STRATEGY_AR &&
+                lv_residency_enter(session->engine, LV_RESIDENCY_ANSWER);
+    g->drafted = g->drafts;
+    lv_store_get_counters(session->engine->store, &g->store_begin);
     const double rate = cycle->drafting.rate;
     lv_drafting_init(&cycle->drafting, g->drafts ? o->strategy : LEVER_STRATEGY_AR);
     cycle->drafting.rate = rate;
@@ -274,7 +309,7 @@ static void fill_statistics(generation *g, const counters_snapshot *before) {
     if (s->completion_tokens > 1 && s->decode_seconds > 0) {
         s->tokens_per_second = (double)(s->completion_tokens - 1) / s->decode_seconds;
     }
-    if (g->drafts) {
+    if (g->drafted) {
         lv_speculation_counters drafting;
         lv_speculation_get_counters(session->speculation, &drafting);
         s->draft_seconds = drafting.seconds;
@@ -338,6 +373,17 @@ static void clear_generation_statistics(lever_session *session) {
     if (old.completion_tokens > 0) session->prompt_begin_ns = lv_clock_now_ns(&lv_clock_real);
 }
 
+static void end_drafting(generation *g, bool paid) {
+    lever_session *session = g->session;
+    lv_costs_share *share = &session->engine->costs;
+    if (g->drafts) {
+        lv_costs_share_give(share, &session->cycle.costs, &session->cycle.calibration);
+        lv_residency_leave(session->engine, paid);
+    } else if (session->speculation && g->options->strategy != LEVER_STRATEGY_AR) {
+        lv_costs_share_take(share, &session->cycle.costs, &session->cycle.calibration);
+    }
+}
+
 /* What an answer needs beside the session's memory is booked with the session (LV_PLAN_ANSWER_BYTES). */
 static lever_status open_parts(generation *g, lever_error *error) {
     void *memory = NULL;
@@ -380,7 +426,7 @@ lever_status lever_session_generate(lever_session *session, const lever_generate
     }
     fill_statistics(&g, &before);
     learn_answer(&g);
-    if (g.drafts) lv_costs_share_give(&session->engine->costs, &session->cycle.costs, &session->cycle.calibration);
+    end_drafting(&g, status == LEVER_OK);
     if (finish) *finish = g.finish;
     status = lv_session_end_call(session, status);
 

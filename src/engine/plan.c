@@ -106,7 +106,7 @@ uint64_t lv_plan_stack_bytes(uint32_t lanes, uint32_t threads) {
     return lanes * (uint64_t)LV_THREAD_STACK_BYTES + threads * (uint64_t)STACK_TOUCHED_BYTES;
 }
 
-static uint64_t head_memory_bytes(const lv_layout *layout) {
+uint64_t lv_plan_head_bytes(const lv_layout *layout) {
     uint64_t bytes = 0;
     for (uint32_t b = layout->head_block_first; b < layout->blocks_count; b++) {
         bytes += lv_block_memory_bytes(&layout->blocks[b]);
@@ -190,7 +190,7 @@ static void fill_table(const lv_plan_input *in, const layout_choice *c, lever_pl
     add_row(table, LV_MEM_DRAFT, table->draft_bytes);
     add_row(table, LV_MEM_SLACK, slack_bytes);
     add_row(table, LV_MEM_RING, c->slots_count * in->layout->slot_bytes);
-    if (c->head_pinned) add_row(table, LV_MEM_HEAD, head_memory_bytes(in->layout));
+    if (c->head_pinned) add_row(table, LV_MEM_HEAD, lv_plan_head_bytes(in->layout));
 }
 
 static uint64_t total_of(const lv_plan_input *in, const layout_choice *c) {
@@ -382,7 +382,7 @@ static lever_status choose_share(const lv_plan_input *in, layout_choice *c, lv_p
     const uint64_t layers = layers_memory_bytes(in->layout);
     const uint64_t wanted = (uint64_t)((double)layers * in->target_ram_percent / 100.0);
     lv_plan_input rest = *in;
-    const uint64_t fixed = wanted + head_memory_bytes(in->layout);
+    const uint64_t fixed = wanted + lv_plan_head_bytes(in->layout);
     if (rest.budget_bytes != LV_LEDGER_UNLIMITED) {
         rest.budget_bytes = rest.budget_bytes > fixed ? rest.budget_bytes - fixed : 0;
     }

@@ -88,6 +88,8 @@ typedef struct {
 double lv_plan_speed_plain(const lv_plan_rates *rates);
 double lv_plan_speed_with_draft(const lv_plan_rates *rates);
 
+/* What the head takes when it is pinned. */
+uint64_t lv_plan_head_bytes(const lv_layout *layout);
 /* What a store takes beside blocks: tables of slots, pins and checksums, a chunk to check. */
 uint64_t lv_plan_store_bytes(const lv_layout *layout);
 /* What the stacks of lanes and of computing threads take. */

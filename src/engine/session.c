@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/system.h"
 #include "engine/costs_file.h"
+#include "engine/residency.h"
 #include "engine/session_state.h"
 
 enum { SCORE_ROWS_MAX = 8 };
@@ -249,7 +250,8 @@ static lever_status compute_from(lever_session *session, const int32_t *tokens, 
     const uint64_t total = (tokens_count - common) * layers;
     lever_status status = LEVER_OK;
     bool stop = false;
-    const bool beside = !each && drafts_beside(session, tokens_count - common);
+    const bool beside =
+        !each && drafts_beside(session, tokens_count - common) && lv_residency_enter(engine, LV_RESIDENCY_PROMPT);
     memmove(session->tokens, tokens, tokens_count * sizeof(*tokens));
     session->tokens_count = session->computed_count = common;
     lv_speculation_truncate(session->speculation, common);
@@ -276,6 +278,7 @@ static lever_status compute_from(lever_session *session, const int32_t *tokens, 
         const lever_status ended = lv_speculation_end_prefill(session->speculation, status == LEVER_OK ? error : NULL);
         if (status == LEVER_OK) status = ended;
         lv_speculation_truncate(session->speculation, session->tokens_count);
+        lv_residency_leave(engine, false);
     }
     return status;
 }

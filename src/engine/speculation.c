@@ -410,7 +410,7 @@ lv_drafter lv_speculation_drafter(lv_speculation *s) {
 static lever_status open_memory(lv_speculation *s, lever_error *error) {
     const lv_speculation_options *o = &s->options;
     const lv_hparams *h = &o->draft->model->hparams;
-    const uint32_t rows = lv_draft_head_rows_count(o->draft->head);
+    const uint32_t rows = lv_draft_model_head_rows(o->draft->model); /* the head itself may be away */
     const lv_kv_shape shape = {.layers_count = h->layers_count,
                                .slots_count = o->context_tokens + LV_DRAFT_TREE_SLOTS,
                                .kv_heads_count = h->kv_heads_count,
@@ -422,7 +422,6 @@ static lever_status open_memory(lv_speculation *s, lever_error *error) {
     s->logits = memory;
     LV_TRY(lv_alloc_checked(&memory, o->ledger, LV_MEM_SESSION, rows, sizeof(int32_t), "the draft's tokens", error));
     s->head_table = memory;
-    s->head_version = UINT64_MAX; /* not copied yet */
     LV_TRY(lv_alloc_checked(&memory, o->ledger, LV_MEM_SESSION, o->context_tokens + LV_TREE_DEPTH_MAX, sizeof(int32_t),
                             "the draft's history", error));
     s->history = memory;
@@ -484,6 +483,7 @@ lever_status lv_speculation_begin(lv_speculation *s, const int32_t *tokens, size
     memset(&s->counters, 0, sizeof(s->counters));
     lv_speculation_truncate(s, tokens_count - 1);
     s->head_text_count = 0;
+    s->head_version = UINT64_MAX; /* not copied yet: it may be another head */
     pthread_mutex_lock(&s->options.draft->lock);
     const lever_status status = add_head_tokens(s, error);
     pthread_mutex_unlock(&s->options.draft->lock);

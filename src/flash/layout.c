@@ -202,7 +202,9 @@ uint64_t lv_block_memory_bytes(const lv_block *block) {
     return lv_area_booked_bytes(lv_file_superset_bytes(block->offset, (size_t)block->bytes));
 }
 
-/* As a line is drawn on a raster: a block is pinned when the pinned share would otherwise fall behind the even one.
+/* In bytes of memory: a pinned block takes whole pages.
+ *
+ * As a line is drawn on a raster: a block is pinned when the pinned share would otherwise fall behind the even one.
  * What is left because blocks are whole is spread in the same way over the smaller ones, until nothing fits. */
 uint64_t lv_pin_spread(const lv_layout *layout, uint64_t target_bytes, bool *pinned) {
     uint64_t pinned_bytes = 0;
@@ -211,11 +213,12 @@ uint64_t lv_pin_spread(const lv_layout *layout, uint64_t target_bytes, bool *pin
     for (uint64_t added = 1; added > 0; pinned_bytes += added) {
         uint64_t rest = target_bytes - pinned_bytes, candidates = 0, passed = 0;
         for (uint32_t i = 0; i < layout->head_block_first; i++)
-            if (!pinned[i] && layout->blocks[i].bytes <= rest) candidates += layout->blocks[i].bytes;
+            if (!pinned[i] && lv_block_memory_bytes(&layout->blocks[i]) <= rest)
+                candidates += lv_block_memory_bytes(&layout->blocks[i]);
 
         added = 0;
         for (uint32_t i = 0; i < layout->head_block_first; i++) {
-            uint64_t bytes = layout->blocks[i].bytes;
+            const uint64_t bytes = lv_block_memory_bytes(&layout->blocks[i]);
             if (pinned[i] || bytes > rest) continue;
             passed += bytes;
             uint64_t even =

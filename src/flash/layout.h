@@ -74,7 +74,7 @@ uint64_t lv_block_memory_bytes(const lv_block *block);
 
 /* Policy: which of the layers' blocks stay in memory when `target_bytes` may: spread evenly over the pass, so that
  * reading of what is streamed and computing of what is pinned alternate. Sets pinned[blocks_count] (the head's entries
- * are left alone), returns the sum of the pinned blocks' bytes, at most target_bytes. */
+ * are left alone), returns the memory that the pinned blocks take, at most target_bytes. */
 uint64_t lv_pin_spread(const lv_layout *layout, uint64_t target_bytes, bool *pinned);
 
 #endif

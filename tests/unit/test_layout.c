@@ -225,11 +225,34 @@ static void pinning_is_spread(void **state) {
     lv_layout_free(&layout);
 }
 
+/* A pinned block takes whole pages: blocks of a page and a little must not pass the memory that is there. */
+static void pinning_counts_pages(void **state) {
+    (void)state;
+    static lv_tensor tensors[20];
+    static lv_layout_item items[20];
+    for (uint32_t i = 0; i < 20; i++) {
+        tensors[i] = matrix("m", i * MIB, 100, 41);
+        items[i] = (lv_layout_item){&tensors[i], i, 0};
+    }
+    lv_layout *layout = build(items, 20, MIB);
+    bool pinned[20];
+    for (uint64_t target = 0; target < (uint64_t)300 << 10; target += 4096) {
+        uint64_t sum = 0;
+        const uint64_t bytes = lv_pin_spread(layout, target, pinned);
+        for (uint32_t b = 0; b < layout->blocks_count; b++)
+            sum += pinned[b] ? lv_block_memory_bytes(&layout->blocks[b]) : 0;
+        assert_int_equal(bytes, sum);
+        assert_true(sum <= target);
+    }
+    lv_layout_free(&layout);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neighbours_share_a_block),     cmocka_unit_test(what_does_not_lie_together_is_read_apart),
         cmocka_unit_test(a_large_matrix_is_cut_evenly), cmocka_unit_test(chunks_are_what_the_format_says),
         cmocka_unit_test(bad_input_is_refused),         cmocka_unit_test(pinning_is_spread),
+        cmocka_unit_test(pinning_counts_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
