@@ -121,7 +121,7 @@ def measure(options, name, prompt, pinned, folder):
     write_costs(costs, pinned)
     arms = {"without": run(options, prompt, costs, "--no-prune")}
     known.write_text(" ".join(map(str, arms["without"]["tokens"])))
-    arms["scores"] = run(options, prompt, costs, "--prune-cap", "0", trace=trace)
+    arms["scores"] = run(options, prompt, costs, "--prune-forced", "--prune-cap", "0", trace=trace)
     cycles = [json.loads(line) for line in trace.read_text().splitlines()]
     arms["with"] = run(options, prompt, costs)
     arms["forced"] = run(options, prompt, costs, "--prune-forced", "--prune-cap", str(round(GOES * 100)))
@@ -167,7 +167,7 @@ def main():
     parser.add_argument("--predictor")
     parser.add_argument("--prompts", default=str(HERE / "prompts.jsonl"))
     parser.add_argument("--tokens", type=int, default=96)
-    parser.add_argument("--first", type=int, default=1000, help="only the first prompts of the file")
+    parser.add_argument("--some", type=int, default=1000, help="only about so many prompts of the file, spread over it")
     parser.add_argument("--pinned", choices=list(READING), action="append")
     parser.add_argument("--out", default="pruning.json")
     parser.add_argument("--show", metavar="FILE", help="print what an earlier run found")
@@ -179,7 +179,7 @@ def main():
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for pinned in options.pinned or list(READING):
-            for prompt in prompts[: options.first]:
+            for prompt in prompts[:: max(1, len(prompts) // options.some)]:
                 rows.append(measure(options, prompt["id"], prompt["prompt"], pinned, pathlib.Path(folder)))
                 pathlib.Path(options.out).write_text(json.dumps(rows, indent=1))
                 print(prompt["id"], pinned, rows[-1]["recall"], file=sys.stderr, flush=True)

@@ -113,7 +113,7 @@ static const option_row table[] = {
      NULL},
     {"layer", 0, KIND_COUNT, FIELD(layer), ON_TRAIN, 1, 1024, "N",
      "the predictor looks behind layer N (default: where it saves the most)", "8", NULL},
-    {"rank", 0, KIND_COUNT, FIELD(rank), ON_TRAIN, 1, 128, "N", "size of the predictor (default 32)", "32", NULL},
+    {"rank", 0, KIND_COUNT, FIELD(rank), ON_TRAIN, 1, 128, "N", "size of the predictor (default 8)", "8", NULL},
     {"miss-weight", 0, KIND_NUMBER, FIELD(miss_weight), ON_TRAIN, 0.01, 100, "F",
      "how much places count where the draft's best was wrong (default 1)", "3", NULL},
     {"keep-samples", 0, KIND_FLAG, FIELD(keep_samples), ON_TRAIN, 0, 0, NULL,

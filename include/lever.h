@@ -426,7 +426,7 @@ typedef struct {
     uint64_t ram_bytes;     /* of the whole process; 0: a stated share of what is free */
     uint32_t threads;       /* 0: performance cores of this machine */
     uint32_t layer;         /* behind which the predictor looks; 0: the one that saves the most */
-    uint32_t rank;          /* 0: 32 */
+    uint32_t rank;          /* 0: 8 */
     float miss_weight;      /* of places where the draft's best was wrong; 0: 1 */
     uint64_t seed;
     bool keep_samples;       /* the file of what was seen stays when the predictor is written */

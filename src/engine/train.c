@@ -19,7 +19,7 @@ enum {
     CHUNK_TOKENS = 384, /* of a file: one text */
     ANSWER_TOKENS_DEFAULT = 110,
     TOKENS_DEFAULT = 40000,
-    RANK_DEFAULT = 32,
+    RANK_DEFAULT = 8,
     FILE_BYTES_MAX = 16 << 20,
     EPOCHS_MAX = 16,
 };

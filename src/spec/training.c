@@ -42,6 +42,7 @@ typedef struct {
     float *hidden, *rows;                   /* floats of one sample */
     uint32_t *order;                        /* those learned from, then those held out */
     size_t learned_count, held_out_count;
+    bool trains_matrices;
     uint32_t steps;
     lv_scored *scored;
 } trainer;
@@ -130,15 +131,15 @@ static void step(trainer *t, size_t batch) {
     t->steps++;
     const float correction = sqrtf(1 - powf(second, (float)t->steps)) / (1 - powf(first, (float)t->steps));
     const float rate = t->options->rate * correction, kept = 1 - t->options->rate * t->options->decay;
-    for (size_t i = trained_first; i < t->values_count; i++) {
+    for (size_t i = t->trains_matrices ? trained_first : decayed_end; i < t->values_count; i++) {
         const float gradient = t->gradient[i] * share;
         t->mean[i] = first * t->mean[i] + (1 - first) * gradient;
         t->square[i] = second * t->square[i] + (1 - second) * gradient * gradient;
         if (i < decayed_end) p->values[i] *= kept;
         const float moved = rate * t->mean[i] / (sqrtf(t->square[i]) + 1e-8f);
         p->values[i] -= i < decayed_end ? moved : moved * few_factor;
-        t->gradient[i] = 0;
     }
+    memset(t->gradient, 0, t->values_count * sizeof(float));
 }
 
 static bool is_cancelled(const trainer *t) {
@@ -230,16 +231,17 @@ static double judge(trainer *t, bool draft, double *recall, double *prunable) {
 
 /* --- The run ----------------------------------------------------------------------------------------------------- */
 
-static void train(trainer *t, lv_training_result *result) {
+/* Epochs from the best values so far until the held-out loss has not been better for some. */
+static void train_until_best(trainer *t, bool matrices, uint32_t epochs_max, lv_training_result *result) {
+    const size_t bytes = t->values_count * sizeof(float);
     double recall = 0, prunable = 0;
     uint32_t since_best = 0;
-    const size_t bytes = t->values_count * sizeof(float);
-    result->draft_loss = judge(t, true, &result->draft_recall, &prunable);
-    set_scale(t);
-    result->loss = judge(t, false, &result->recall, &result->prunable);
-    memcpy(t->best, t->predictor->values, bytes);
-    for (uint32_t epoch = 0; epoch < t->options->epochs_max && since_best < t->options->patience; epoch++) {
-        learn_epoch(t, epoch);
+    t->trains_matrices = matrices;
+    t->steps = 0;
+    memset(t->mean, 0, bytes);
+    memset(t->square, 0, bytes);
+    for (uint32_t epoch = 0; epoch < epochs_max && since_best < t->options->patience; epoch++) {
+        learn_epoch(t, result->epochs);
         if (is_cancelled(t)) break;
         result->epochs++;
         const double loss = judge(t, false, &recall, &prunable);
@@ -251,9 +253,21 @@ static void train(trainer *t, lv_training_result *result) {
             since_best = 0;
             memcpy(t->best, t->predictor->values, bytes);
         }
-        if (t->options->progress) t->options->progress(t->options->progress_user, epoch + 1, t->options->epochs_max);
+        if (t->options->progress)
+            t->options->progress(t->options->progress_user, result->epochs, t->options->epochs_max);
     }
     memcpy(t->predictor->values, t->best, bytes);
+}
+
+/* The few weights first: trained together, the many learn texts by heart before the few have settled. */
+static void train(trainer *t, lv_training_result *result) {
+    double prunable = 0;
+    result->draft_loss = judge(t, true, &result->draft_recall, &prunable);
+    set_scale(t);
+    result->loss = judge(t, false, &result->recall, &result->prunable);
+    memcpy(t->best, t->predictor->values, t->values_count * sizeof(float));
+    train_until_best(t, false, t->options->epochs_max / 3, result);
+    train_until_best(t, true, t->options->epochs_max - result->epochs, result);
     t->predictor->recall = (float)result->recall;
     result->learned_count = t->learned_count;
     result->held_out_count = t->held_out_count;
