@@ -41,7 +41,7 @@ static float inverse_rms(const float *x, size_t count) {
 /* --- Opening ----------------------------------------------------------------------------------------------------- */
 
 size_t lv_predictor_values_count(const lv_predictor_shape *s) {
-    return (size_t)s->width * (2 + 2 * (size_t)s->rank) + LV_PREDICTOR_FEATURES + OTHER_FIRST + s->rank;
+    return (size_t)s->width * (2 + 2 * (size_t)s->rank) + LV_PREDICTOR_FEATURES + 1 + OTHER_FIRST + s->rank;
 }
 
 size_t lv_predictor_bytes(const lv_predictor_shape *s) {
@@ -62,7 +62,8 @@ static void place(lv_predictor *p) {
     p->b = p->a + rank * width;
     p->lens = p->b + rank * width;
     p->weights = p->lens + width;
-    p->other = p->weights + LV_PREDICTOR_FEATURES;
+    p->gain = p->weights + LV_PREDICTOR_FEATURES;
+    p->other = p->gain + 1;
     p->hidden = p->other + OTHER_FIRST + rank;
     p->row = p->hidden + width;
     p->kept_keys = p->row + width;
@@ -165,6 +166,11 @@ static void take_key(lv_predictor *p, int32_t token, float *key) {
     memcpy(p->kept_keys + at * rank, key, rank * sizeof(float));
 }
 
+/* What the target would say if it ended here, up to a factor: <h, e> of elements that weigh the same on average. */
+static float overlap(const lv_predictor *p) {
+    return dot(p->hidden, p->row, p->shape.width) / sqrtf((float)p->shape.width);
+}
+
 static float score_of(lv_predictor *p, const lv_predictor_candidate *candidate, float *key) {
     const size_t width = p->shape.width;
     float lens = 0;
@@ -178,7 +184,7 @@ static float score_of(lv_predictor *p, const lv_predictor_candidate *candidate, 
     }
     for (size_t l = 0; l < LANES; l++) lens += lanes[l];
     for (; i < width; i++) lens += p->lens[i] * p->hidden[i] * p->row[i];
-    return score_share * dot(p->query, key, p->shape.rank) + lens +
+    return score_share * dot(p->query, key, p->shape.rank) + lens + p->gain[0] * overlap(p) +
            dot(p->weights, candidate->features, LV_PREDICTOR_FEATURES);
 }
 
@@ -220,7 +226,7 @@ double lv_predictor_backward(lv_predictor *p, const float *hidden, const lv_pred
     score_all(p, hidden, candidates, count, shares);
     float *const of_a = gradient + (p->a - p->values), *const of_b = gradient + (p->b - p->values);
     float *const of_lens = gradient + (p->lens - p->values), *const of_weights = gradient + (p->weights - p->values);
-    float *const of_other = gradient + (p->other - p->values);
+    float *const of_other = gradient + (p->other - p->values), *const of_gain = gradient + (p->gain - p->values);
     for (uint32_t i = 0; i < count; i++) {
         const float error = weight * (shares[i] - (i == label ? 1.0f : 0.0f));
         if (fabsf(error) < error_least) continue;
@@ -230,6 +236,7 @@ double lv_predictor_backward(lv_predictor *p, const float *hidden, const lv_pred
             add_scaled(of_b + r * width, p->row, error * score_share * p->query[r], width);
         }
         for (size_t k = 0; k < width; k++) of_lens[k] += error * p->hidden[k] * p->row[k];
+        of_gain[0] += error * overlap(p);
         add_scaled(of_weights, candidates[i].features, error, LV_PREDICTOR_FEATURES);
     }
     const float error = weight * (shares[count] - (label == count ? 1.0f : 0.0f));

@@ -5,11 +5,11 @@
  * what the draft thought of it; a softmax over all candidates, in the tree and shadow, and OTHER makes shares of it:
  *
  *     h = hidden / rms(hidden) * scale           e = row / rms(row)
- *     score(c) = <A h, B e_c> + <lens, h * e_c> + <weights, features(c)>
+ *     score(c) = <A h, B e_c> + <lens, h * e_c> + gain * <h, e_c> + <weights, features(c)>
  *     score(OTHER) = bias + weight * log(what the draft leaves) + <u, A h>
  *
- * It starts as the draft's own distribution (B, lens and u are zero) and learns what to correct. Pure functions of the
- * struct, which owns one array of values; changing them is training.c's affair. One thread at a time. */
+ * It starts as the draft's own distribution (B, lens, gain and u are zero) and learns what to correct. Pure functions
+ * of the struct, which owns one array of values; changing them is training.c's affair. One thread at a time. */
 #ifndef LV_SPEC_PREDICTOR_H
 #define LV_SPEC_PREDICTOR_H
 
@@ -38,6 +38,7 @@ typedef struct {
     float *a, *b;                       /* rank x width */
     float *lens;                        /* width */
     float *weights;                     /* LV_PREDICTOR_FEATURES */
+    float *gain;                        /* 1 */
     float *other;                       /* bias, weight of what is left, then u: rank */
     float *values;                      /* all of the above, in this order, scale the first */
     float query[LV_PREDICTOR_RANK_MAX]; /* scratch: A h */
