@@ -84,6 +84,27 @@ static lever_status tokenize(talk *opened, const prompt *given, token_list *toke
     return talk_tokenize_chat(opened, messages, count, tokens, error);
 }
 
+/* What is not known is left out. */
+static void print_energy(json *out, const talk *opened, const lever_statistics *s) {
+    if (s->energy_joules > 0) {
+        json_number(out, "energy_joules", s->energy_joules);
+        json_number(out, "energy_per_token",
+                    s->completion_tokens > 0 ? s->energy_joules / (double)s->completion_tokens : 0);
+        json_text(out, "energy_source", s->energy_is_simulated ? "simulated" : "processor");
+    }
+    if (opened->info.phone == NULL) return;
+    json_object_open(out, "phone");
+    json_text(out, "name", opened->info.phone);
+    json_text(out, "section", opened->info.phone_section);
+    json_text(out, "target", opened->info.phone_target);
+    json_text(out, "draft", opened->info.phone_draft);
+    json_unsigned(out, "layers", opened->info.phone_layers_count);
+    json_unsigned(out, "layers_pinned", opened->info.phone_layers_pinned);
+    json_number(out, "temperature", s->phone_temperature);
+    json_number(out, "speed", s->phone_speed);
+    json_object_close(out);
+}
+
 static bool print_json(const talk *opened, const reply *answer) {
     json out;
     json_init(&out);
@@ -95,6 +116,7 @@ static bool print_json(const talk *opened, const reply *answer) {
     json_text(&out, "finish_reason", lever_finish_text(answer->finish));
     statistics_write(&out, &answer->statistics, opened->info.open_seconds, opened->plan.layers_count);
     json_unsigned(&out, "seed", opened->seed);
+    print_energy(&out, opened, &answer->statistics);
     json_object_close(&out);
     const bool written = json_put(&out);
     json_fini(&out);

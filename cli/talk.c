@@ -35,6 +35,8 @@ bool talk_engine_options(const cli_options *options, talk_paths *paths, lever_en
     engine->no_predictor = options->no_prune;
     engine->learn = options->learn;
     if (models_shared_folder(paths->predictors)) engine->predictor_dir = paths->predictors;
+    engine->phone = options->phone;
+    engine->phone_as = options->phone_as;
     engine->ram_bytes = options->ram_bytes;
     engine->ram_unlimited = options->ram_unlimited;
     engine->target_ram_percent = options->target_ram_percent;
@@ -256,9 +258,18 @@ static void describe_cycles(const talk *opened, const lever_statistics *s, char 
              100.0 * s->draft_hidden_seconds / s->draft_seconds);
 }
 
+/* "simulated on OnePlus 12 (Snapdragon 8 Gen 3), root, 1.71 J a token: ": whose seconds the line tells. */
+static void describe_phone(const talk *opened, const lever_statistics *s, char *text, size_t capacity) {
+    text[0] = '\0';
+    if (opened->info.phone == NULL) return;
+    snprintf(text, capacity, "simulated on %s%s%s, %.2f J a token: ", opened->info.phone,
+             opened->info.phone_section[0] != '\0' ? ", " : "", opened->info.phone_section,
+             s->completion_tokens > 0 ? s->energy_joules / (double)s->completion_tokens : 0.0);
+}
+
 void talk_show_statistics(const talk *opened, const reply *answer, uint64_t seed) {
     const lever_statistics *s = &answer->statistics;
-    char peak[32], budget[48] = "", per_token[64] = "", rate[32] = "", cycles[96];
+    char peak[32], budget[48] = "", per_token[64] = "", rate[32] = "", cycles[96], phone[256];
     if (s->ram_budget != UINT64_MAX) {
         char size[32];
         snprintf(budget, sizeof budget, " of %s", lv_format_size(s->ram_budget, size, sizeof size));
@@ -270,10 +281,11 @@ void talk_show_statistics(const talk *opened, const reply *answer, uint64_t seed
     }
     if (s->tokens_per_second > 0) snprintf(rate, sizeof rate, " at %.2f tok/s", s->tokens_per_second);
     describe_cycles(opened, s, cycles, sizeof cycles);
+    describe_phone(opened, s, phone, sizeof phone);
     note(opened->options,
-         "%" PRIu64 " tokens%s%s%s; prompt %" PRIu64 " tokens (%" PRIu64 " kept) in %.1f s; memory %s%s; seed "
+         "%s%" PRIu64 " tokens%s%s%s; prompt %" PRIu64 " tokens (%" PRIu64 " kept) in %.1f s; memory %s%s; seed "
          "%" PRIu64 "; %s",
-         s->completion_tokens, rate, cycles, per_token, s->prompt_tokens, s->prompt_tokens_reused, s->prefill_seconds,
-         lv_format_size(s->rss_peak > 0 ? s->rss_peak : s->ram_peak, peak, sizeof peak), budget, seed,
-         lever_finish_text(answer->finish));
+         phone, s->completion_tokens, rate, cycles, per_token, s->prompt_tokens, s->prompt_tokens_reused,
+         s->prefill_seconds, lv_format_size(s->rss_peak > 0 ? s->rss_peak : s->ram_peak, peak, sizeof peak), budget,
+         seed, lever_finish_text(answer->finish));
 }

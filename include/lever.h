@@ -115,7 +115,7 @@ typedef struct {
     const char *model_path;     /* GGUF (first file of a split set) or packed file; required */
     uint64_t ram_bytes;         /* budget of the whole process, at most what is free; 0: a stated share of that */
     bool ram_unlimited;         /* true: no budget at all (ram_bytes must be 0) */
-    int target_ram_percent;     /* 0..100: share of the layer bytes to pin; -1: as the plan decides */
+    int target_ram_percent;     /* 0..100: share of the layer bytes to pin; -1: as the plan decides, or 0 on a phone */
     uint32_t context_tokens;    /* 0: 4096 or what fits */
     uint32_t sessions_max;      /* sessions open at once that the plan sets memory aside for; default 1 */
     uint32_t threads;           /* compute threads in all; 0: performance cores of this machine */
@@ -133,6 +133,8 @@ typedef struct {
     const char *predictor_dir;  /* folder with predictors that came with the program; may be NULL */
     bool no_predictor;          /* none is loaded */
     bool learn;                 /* answers refine the predictor, which is kept in cache_dir */
+    const char *phone;          /* to simulate: "oneplus12", "oneplus12:app", a profile's file; NULL: none */
+    const char *phone_as;       /* sizes that it takes the models to have: "TARGET", "TARGET,DRAFT"; NULL: their own */
     lever_log_fn log;           /* may be NULL */
     void *log_user;
     lever_progress_fn progress; /* may be NULL */
@@ -206,6 +208,11 @@ typedef struct {
     bool direct_io; /* false once reading has fallen back on buffered reads */
     bool draft;     /* a draft model is in memory */
     double open_seconds;
+
+    /* The phone that is simulated (NULL: none), the section of its profile, and what it takes the models for. */
+    const char *phone;
+    const char *phone_section, *phone_target, *phone_draft;
+    uint32_t phone_layers_count, phone_layers_pinned; /* of the target */
 } lever_engine_info;
 
 LEVER_API void lever_engine_get_info(const lever_engine *engine, lever_engine_info *info);
@@ -350,8 +357,8 @@ typedef bool (*lever_logits_fn)(void *user, size_t position, const float *logits
 LEVER_API lever_status lever_session_score(lever_session *session, const int32_t *tokens, size_t tokens_count,
                                            lever_logits_fn on_logits, void *user, lever_error *error);
 
-/* Counters of the last prompt and generate calls; seconds are wall-clock. `bytes_read`, `io_seconds` and what derives
- * from them count decoding only. */
+/* Counters of the last prompt and generate calls; seconds are wall-clock, or those of a simulated phone. `bytes_read`,
+ * `io_seconds` and what derives from them count decoding only. */
 typedef struct {
     uint64_t prompt_tokens;        /* given */
     uint64_t prompt_tokens_reused; /* of these, not computed again */
@@ -382,6 +389,12 @@ typedef struct {
     uint64_t huge_page_bytes;
     uint64_t target_bytes_pinned;
     uint64_t ring_bytes;
+
+    /* While decoding: of the phone that is simulated, or of the processor where it tells; 0: unknown. */
+    double energy_joules;
+    bool energy_is_simulated;
+    double phone_temperature; /* degrees Celsius */
+    double phone_speed;       /* the share of its full speed that heat leaves it; 0: no phone is simulated */
 } lever_statistics;
 
 LEVER_API void lever_session_get_statistics(const lever_session *session, lever_statistics *statistics);

@@ -37,6 +37,9 @@ static lever_status check_options(const lever_engine_options *options, lever_err
     if (options->draft_path && !options->draft_path[0]) {
         return lv_fail(error, LEVER_E_ARGUMENT, "draft_path is empty; give a GGUF or packed file, or NULL for none");
     }
+    if (options->phone_as && !options->phone) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "phone_as is given without a phone: sizes are those of the models");
+    }
     if (options->target_ram_percent < -1 || options->target_ram_percent > 100) {
         return lv_fail(error, LEVER_E_ARGUMENT, "target_ram_percent is %d; give 0 to 100, or -1 for the plan's choice",
                        options->target_ram_percent);
@@ -276,7 +279,7 @@ static lever_status open_costs(lever_engine *engine, lever_error *error) {
     lv_costs_init(&prior, (double)table->layer_bytes / memory, draft / memory + LV_PLAN_STEP_SECONDS,
                   (double)table->head_bytes / memory, (double)table->pass_read_bytes / io, (double)ring / io);
     const lv_costs_share_options options = {
-        .folder = engine->options.cache_dir,
+        .folder = engine->phone ? NULL : engine->options.cache_dir, /* nothing is learned of this machine */
         .frozen_path = engine->options.costs_path,
         .target_path = engine->options.model_path,
         .draft_path = engine->draft ? engine->options.draft_path : NULL,
@@ -329,6 +332,23 @@ static lever_status settle_draft(lever_engine *engine, lever_error *error) {
                                   &engine->log, error);
 }
 
+/* The share of the target that stays in memory is the phone's; here the models may have what there is, both of them. */
+static lever_status open_phone(lever_engine *engine, lever_error *error) {
+    if (!engine->options.phone) return LEVER_OK;
+    LV_TRY(lv_phone_open(&engine->phone, engine->options.phone, engine->ledger, error));
+    const int percent = engine->options.target_ram_percent;
+    engine->phone->pinned_share = percent < 0 ? 0 : percent / 100.0;
+    engine->options.target_ram_percent = -1;
+    engine->options.draft_forced = true;
+    return LEVER_OK;
+}
+
+static lever_status settle_phone(lever_engine *engine, lever_error *error) {
+    if (!engine->phone) return LEVER_OK;
+    return lv_phone_set_models(engine->phone, engine->model, engine->draft ? engine->draft->model : NULL,
+                               engine->options.phone_as, error);
+}
+
 static lever_status open_vocabulary(lever_engine *engine, lever_error *error) {
     LV_TRY(lv_vocab_open(&engine->vocab, engine->gguf, engine->ledger, &engine->log, error));
     if ((uint32_t)lv_vocab_tokens_count(engine->vocab) > engine->model->hparams.vocabulary) {
@@ -341,6 +361,7 @@ static lever_status open_vocabulary(lever_engine *engine, lever_error *error) {
 
 static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, lever_error *error) {
     lv_engine_files files = {.ledger = engine->ledger};
+    LV_TRY(open_phone(engine, error));
     lever_status status = open_files(&files, &engine->options, &engine->log, error);
     engine->gguf = files.gguf;
     engine->model = files.model;
@@ -359,6 +380,7 @@ static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, leve
     LV_TRY(open_vocabulary(engine, error));
     LV_TRY(make_plan(engine, &files, rss_at_start, error));
     LV_TRY(settle_draft(engine, error));
+    LV_TRY(settle_phone(engine, error));
     LV_TRY(lv_weights_read_vectors(engine->weights, engine->gguf, engine->ledger, error));
     void *memory = NULL;
     LV_TRY(lv_alloc_checked(&memory, engine->ledger, LV_MEM_METADATA, 1, lv_weights_transform_bytes(engine->weights),
@@ -398,6 +420,7 @@ lever_status lever_engine_open(lever_engine **out, const lever_engine_options *o
     engine->options.model_path = engine->options.cache_dir = NULL;
     engine->options.draft_path = engine->options.costs_path = NULL;
     engine->options.predictor_path = engine->options.predictor_dir = NULL;
+    engine->options.phone = engine->options.phone_as = NULL;
     if (status != LEVER_OK) {
         lever_engine_close(&engine);
         return status;
@@ -414,6 +437,7 @@ void lever_engine_close(lever_engine **out) {
     lv_predictor_close(&engine->predictor);
     lv_free(engine->predictor_path);
     lv_costs_share_close(&engine->costs);
+    lv_phone_close(&engine->phone);
     lv_forward_close(&engine->forward);
     lv_free(engine->rows);
     lv_store_close(&engine->store);
@@ -455,6 +479,12 @@ void lever_engine_get_info(const lever_engine *engine, lever_engine_info *info) 
         .packed = lv_gguf_is_packed(engine->gguf),
         .direct_io = lv_file_is_direct(lv_gguf_file(engine->gguf, 0)),
         .draft = engine->draft != NULL,
+        .phone = engine->phone ? engine->phone->profile.name : NULL,
+        .phone_section = engine->phone ? engine->phone->profile.section : "",
+        .phone_target = engine->phone ? engine->phone->target.name : "",
+        .phone_draft = engine->phone ? engine->phone->draft.name : "",
+        .phone_layers_count = engine->phone ? (uint32_t)engine->phone->target.layers_count : 0,
+        .phone_layers_pinned = engine->phone ? engine->phone->pinned_layers : 0,
         .open_seconds = engine->open_seconds,
     };
 }

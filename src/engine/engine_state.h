@@ -13,6 +13,7 @@
 #include "engine/plan.h"
 #include "engine/predictor_file.h"
 #include "engine/profile.h"
+#include "engine/simulation.h"
 #include "model/vocab.h"
 
 struct lever_engine {
@@ -38,6 +39,7 @@ struct lever_engine {
     lv_costs_share costs;
     lv_predictor *predictor; /* NULL: none; used and replaced by who holds pass_lock */
     char *predictor_path;    /* where it is kept when it was refined; NULL: nowhere */
+    lv_phone *phone;         /* NULL: no other machine is simulated */
 
     struct {
         pthread_mutex_t lock;  /* taken before pass_lock */

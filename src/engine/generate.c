@@ -2,6 +2,7 @@
  * tree. */
 #include <string.h>
 
+#include "base/energy.h"
 #include "base/memory.h"
 #include "engine/answer.h"
 #include "engine/residency.h"
@@ -89,8 +90,8 @@ static void take_token(generation *g, int32_t token) {
     session->tokens[session->tokens_count++] = token;
     session->statistics.completion_tokens++;
     if (session->statistics.completion_tokens == 1) {
-        g->first_token_ns = lv_clock_now_ns(&lv_clock_real);
-        session->statistics.first_token_seconds = lv_seconds_since(session->prompt_begin_ns);
+        g->first_token_ns = lv_clock_now_ns(session->clock);
+        session->statistics.first_token_seconds = lv_session_seconds_since(session, session->prompt_begin_ns);
     }
     char piece[PIECE_BYTES_MAX];
     const size_t bytes = lv_vocab_piece(session->engine->vocab, token, false, piece, sizeof(piece));
@@ -155,7 +156,7 @@ static void consider_dropping(generation *g) {
     const lv_residency_progress progress = {
         .tokens = session->statistics.completion_tokens - 1,
         .cycles = session->statistics.cycles,
-        .seconds = lv_seconds_since(g->first_token_ns),
+        .seconds = lv_session_seconds_since(g->session, g->first_token_ns),
         .bytes_read = store.bytes_read - g->store_begin.bytes_read,
         .reading_seconds = lv_seconds(store.busy_ns - g->store_begin.busy_ns),
     };
@@ -191,6 +192,7 @@ static lever_status run_cycle(generation *g, lever_error *error) {
     }
     g->tree_is_valid = false;
     cycle->drafting.depth_max = g->drafts ? depth_left(g) : 0;
+    if (session->simulation) lv_simulation_begin_cycle(session->simulation, session->tokens_count, &cycle->costs);
     session->logits_count = 0;
     lv_cycle_result result;
     const lever_status status = lv_cycle_run(cycle, g->drafts ? &g->drafter : NULL, &g->target, session->tokens,
@@ -269,6 +271,9 @@ static void set_policy(generation *g) {
     session->statistics.strategy = cycle->drafting.strategy;
     g->target = lv_verification_target(g->verification);
     if (g->drafts) g->drafter = lv_speculation_drafter(session->speculation);
+    if (!session->simulation) return;
+    g->target = lv_simulation_target(session->simulation, &g->target);
+    if (g->drafts) g->drafter = lv_simulation_drafter(session->simulation, &g->drafter);
 }
 
 static lever_status check_policy(const lever_generate_options *o, lever_error *error) {
@@ -293,11 +298,13 @@ static lever_status check_policy(const lever_generate_options *o, lever_error *e
 typedef struct {
     lv_store_counters store;
     lv_forward_counters forward;
+    lv_energy energy;
 } counters_snapshot;
 
 static void take_snapshot(lever_engine *engine, counters_snapshot *snapshot) {
     lv_store_get_counters(engine->store, &snapshot->store);
     lv_forward_get_counters(engine->forward, &snapshot->forward);
+    lv_energy_read("", &snapshot->energy);
 }
 
 static void fill_statistics(generation *g, const counters_snapshot *before) {
@@ -305,7 +312,7 @@ static void fill_statistics(generation *g, const counters_snapshot *before) {
     lever_statistics *s = &session->statistics;
     counters_snapshot now;
     take_snapshot(session->engine, &now);
-    if (g->first_token_ns) s->decode_seconds = lv_seconds_since(g->first_token_ns);
+    if (g->first_token_ns) s->decode_seconds = lv_session_seconds_since(session, g->first_token_ns);
     if (s->completion_tokens > 1 && s->decode_seconds > 0) {
         s->tokens_per_second = (double)(s->completion_tokens - 1) / s->decode_seconds;
     }
@@ -323,6 +330,8 @@ static void fill_statistics(generation *g, const counters_snapshot *before) {
     s->io_seconds = lv_seconds(now.store.busy_ns - before->store.busy_ns);
     s->compute_seconds = lv_seconds(now.forward.compute_ns - before->forward.compute_ns);
     s->head_seconds = lv_seconds(now.forward.head_ns - before->forward.head_ns);
+    s->energy_joules = lv_energy_between(&before->energy, &now.energy);
+    if (session->simulation) lv_simulation_fill(session->simulation, s);
 }
 
 /* --- Learning ---------------------------------------------------------------------------------------------------- */
@@ -370,7 +379,7 @@ static void clear_generation_statistics(lever_session *session) {
         .prefill_seconds = old.prefill_seconds,
     };
     /* A second answer without a new prompt counts its first token from here. */
-    if (old.completion_tokens > 0) session->prompt_begin_ns = lv_clock_now_ns(&lv_clock_real);
+    if (old.completion_tokens > 0) session->prompt_begin_ns = lv_clock_now_ns(session->clock);
 }
 
 static void end_drafting(generation *g, bool paid) {
@@ -417,6 +426,7 @@ lever_status lever_session_generate(lever_session *session, const lever_generate
     clear_generation_statistics(session);
     set_policy(&g);
     take_snapshot(session->engine, &before);
+    if (session->simulation) lv_simulation_begin_answer(session->simulation);
     status = generate_tokens(&g, error);
     if (!g.ended || status != LEVER_OK) {
         lv_answer_text text;

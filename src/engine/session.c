@@ -39,6 +39,11 @@ static lever_status open_memory(lever_session *session, lever_error *error) {
     LV_TRY(lv_sampler_open(&session->sampler, (int32_t)h->vocabulary, engine->ledger, error));
     LV_TRY(lv_cycle_open(&session->cycle, engine->ledger, error));
     lv_costs_share_take(&engine->costs, &session->cycle.costs, &session->cycle.calibration);
+    if (engine->phone) {
+        LV_TRY(lv_simulation_open(&session->simulation, engine->phone, engine->ledger, error));
+        lv_simulation_begin_cycle(session->simulation, 0, &session->cycle.costs);
+        session->clock = lv_simulation_clock(session->simulation);
+    }
     if (!engine->draft) return LEVER_OK;
     if (engine->predictor) {
         LV_TRY(lv_alloc_checked(&memory, engine->ledger, LV_MEM_SESSION, LV_PREDICTOR_CANDIDATES_MAX,
@@ -55,6 +60,8 @@ static lever_status open_memory(lever_session *session, lever_error *error) {
         .cancel = &session->cancelled,
         .costs = &session->cycle.costs,
         .calibration = &session->cycle.calibration,
+        .forward_seconds = session->simulation ? lv_simulation_forward : NULL,
+        .forward_user = session->simulation,
         .ledger = engine->ledger,
     };
     return lv_speculation_open(&session->speculation, &options, error);
@@ -80,6 +87,7 @@ lever_status lever_session_open(lever_session **out, lever_engine *engine, const
     lever_session *session = memory;
     session->engine = engine;
     session->context_tokens = context;
+    session->clock = &lv_clock_real;
     atomic_init(&session->cancelled, false);
     const lever_status status = open_memory(session, error);
     atomic_fetch_add(&engine->sessions_count, 1);
@@ -95,6 +103,7 @@ void lever_session_close(lever_session **out) {
     if (!out || !*out) return;
     lever_session *session = *out;
     lv_speculation_close(&session->speculation);
+    lv_simulation_close(&session->simulation);
     lv_cycle_close(&session->cycle);
     lv_learning_close(&session->learning);
     lv_free(session->candidate_rows);
@@ -184,6 +193,9 @@ static lever_status run_pass(lever_session *session, const pass_request *request
     pthread_mutex_unlock(&engine->pass_lock);
     lv_budget_on_block(engine);
     if (status != LEVER_OK) return status;
+    if (session->simulation) {
+        lv_simulation_prompt(session->simulation, request->count, request->first + request->count, request->want_last);
+    }
     session->computed_count = request->first + request->count;
     if (request->want_last) session->logits_count = session->computed_count;
     return LEVER_OK;
@@ -237,6 +249,7 @@ static lever_status check_prompt(const lever_session *session, const int32_t *to
 /* Whether the draft's prefill runs beside the target's: when reading is the bottleneck with one thread as well. */
 static bool drafts_beside(const lever_session *session, size_t rows_count) {
     const lever_engine *engine = session->engine;
+    if (session->simulation) return session->speculation != NULL;
     if (!session->speculation || engine->threads < 2 || rows_count > engine->plan.batch_rows) return false;
     const lv_costs *costs = &session->cycle.costs;
     return lv_cost_curve_at(&costs->layers[LV_SPLIT_ONE], (uint32_t)rows_count) < costs->io_seconds;
@@ -252,6 +265,7 @@ static lever_status compute_from(lever_session *session, const int32_t *tokens, 
     bool stop = false;
     const bool beside =
         !each && drafts_beside(session, tokens_count - common) && lv_residency_enter(engine, LV_RESIDENCY_PROMPT);
+    const uint64_t begin_ns = lv_clock_now_ns(session->clock);
     memmove(session->tokens, tokens, tokens_count * sizeof(*tokens));
     session->tokens_count = session->computed_count = common;
     lv_speculation_truncate(session->speculation, common);
@@ -277,6 +291,7 @@ static lever_status compute_from(lever_session *session, const int32_t *tokens, 
     if (beside) {
         const lever_status ended = lv_speculation_end_prefill(session->speculation, status == LEVER_OK ? error : NULL);
         if (status == LEVER_OK) status = ended;
+        if (session->simulation) lv_simulation_draft_prompt(session->simulation, tokens_count - common, begin_ns);
         lv_speculation_truncate(session->speculation, session->tokens_count);
         lv_residency_leave(engine, false);
     }
@@ -288,7 +303,7 @@ lever_status lever_session_prompt(lever_session *session, const int32_t *tokens,
     lv_error_clear(error);
     LV_TRY(check_prompt(session, tokens, tokens_count, error));
     memset(&session->statistics, 0, sizeof(session->statistics));
-    session->prompt_begin_ns = lv_clock_now_ns(&lv_clock_real);
+    session->prompt_begin_ns = lv_clock_now_ns(session->clock);
     size_t common = common_prefix(session, tokens, tokens_count);
     session->statistics.prompt_tokens = tokens_count;
     if (common == tokens_count && session->logits_count == tokens_count) {
@@ -301,7 +316,7 @@ lever_status lever_session_prompt(lever_session *session, const int32_t *tokens,
     session->statistics.prompt_tokens_reused = common;
     session->logits_count = 0;
     const lever_status status = compute_from(session, tokens, tokens_count, common, NULL, NULL, NULL, error);
-    session->statistics.prefill_seconds = lv_seconds_since(session->prompt_begin_ns);
+    session->statistics.prefill_seconds = lv_session_seconds_since(session, session->prompt_begin_ns);
     return lv_session_end_call(session, status);
 }
 

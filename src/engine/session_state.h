@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "engine/engine_state.h"
+#include "engine/simulation.h"
 #include "engine/speculation.h"
 #include "spec/cycle.h"
 #include "spec/sampler.h"
@@ -27,13 +28,15 @@ struct lever_session {
     lv_speculation *speculation; /* NULL: no draft */
     lv_learning *learning;       /* NULL: none */
     float *candidate_rows;       /* LV_PREDICTOR_CANDIDATES_MAX embedding rows; NULL: no predictor */
+    lv_simulation *simulation;   /* NULL: this machine's own time and costs */
+    const lv_clock *clock;
     atomic_bool cancelled;
     uint64_t prompt_begin_ns;
     lever_statistics statistics;
 };
 
-static inline double lv_seconds_since(uint64_t begin_ns) {
-    return lv_seconds(lv_clock_now_ns(&lv_clock_real) - begin_ns);
+static inline double lv_session_seconds_since(const lever_session *session, uint64_t begin_ns) {
+    return lv_seconds(lv_clock_now_ns(session->clock) - begin_ns);
 }
 
 /* session.c: one pass over tokens that the session holds, from `first` on, without logits unless they are the last. */

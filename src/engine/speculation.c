@@ -224,6 +224,7 @@ static lever_status drafter_expand(void *user, lv_tree *tree, const uint32_t *no
                                    uint32_t *expanded, double *seconds, lever_error *error) {
     lv_speculation *s = user;
     const size_t root = s->text_count - 1;
+    const size_t behind = s->computed_count < root ? root - s->computed_count : 0;
     assert(count <= LV_DRAFTING_WIDTH_MAX);
     const lv_compute_threads threads = split == LV_SPLIT_ONE ? LV_COMPUTE_ONE : LV_COMPUTE_ALL;
     const double begin = now_seconds();
@@ -238,6 +239,9 @@ static lever_status drafter_expand(void *user, lv_tree *tree, const uint32_t *no
     }
     give_back_slots(s, tree, nodes, *expanded);
     *seconds = now_seconds() - begin;
+    if (s->options.forward_seconds) {
+        *seconds = s->options.forward_seconds(s->options.forward_user, (uint32_t)behind + *expanded, split);
+    }
     s->counters.seconds += *seconds;
     if (status != LEVER_OK) return status;
     s->counters.nodes += *expanded;
@@ -397,7 +401,7 @@ lv_drafter lv_speculation_drafter(lv_speculation *s) {
     return (lv_drafter){
         .user = s,
         .expand = drafter_expand,
-        .ahead_begin = s->options.threads > 1 ? drafter_ahead_begin : NULL,
+        .ahead_begin = s->options.threads > 1 || s->options.forward_seconds ? drafter_ahead_begin : NULL,
         .ahead_end = drafter_ahead_end,
         .scored = drafter_scored,
         .commit = drafter_commit,
@@ -497,7 +501,7 @@ void lv_speculation_begin_prefill(lv_speculation *s, const int32_t *tokens, size
 }
 
 lever_status lv_speculation_end_prefill(lv_speculation *s, lever_error *error) {
-    atomic_store(&s->stop, true);
+    if (!s->options.costs->frozen) atomic_store(&s->stop, true);
     return finish_job(s, error);
 }
 

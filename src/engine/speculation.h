@@ -19,6 +19,9 @@ typedef struct {
     const atomic_bool *cancel;
     lv_costs *costs; /* the session's: draft forwards are learned into it */
     const lv_calibration *calibration;
+    /* What a forward over `rows` takes by another clock than this machine's; NULL: it is measured. */
+    double (*forward_seconds)(void *user, uint32_t rows, lv_split split);
+    void *forward_user;
     lv_ledger *ledger;
 } lv_speculation_options;
 
@@ -35,7 +38,7 @@ lever_status lv_speculation_begin(lv_speculation *speculation, const int32_t *to
                                   const lv_sampling *sampling, uint32_t children, lever_error *error);
 
 /* Computes the draft's cache for the text so far, all but its last token, on one thread, until it is done or
- * lv_speculation_end_prefill: beside the target's own prefill. */
+ * lv_speculation_end_prefill: beside the target's own prefill. With frozen costs its end is waited for. */
 void lv_speculation_begin_prefill(lv_speculation *speculation, const int32_t *tokens, size_t tokens_count);
 lever_status lv_speculation_end_prefill(lv_speculation *speculation, lever_error *error);
 

@@ -80,6 +80,10 @@ double lv_cost_curve_at(const lv_cost_curve *curve, uint32_t rows) {
     return fmin(low + (high - low) * at.share, high);
 }
 
+uint32_t lv_cost_point_rows(size_t point) {
+    return point_rows[point];
+}
+
 static double taken_factor(double seconds, double expected) {
     const double factor = seconds / expected;
     return factor > OUTLIER ? OUTLIER_TAKEN : factor;

@@ -24,6 +24,9 @@ typedef struct {
 /* Seconds for `rows` (0 costs nothing). Never decreases with rows. */
 double lv_cost_curve_at(const lv_cost_curve *curve, uint32_t rows);
 
+/* The number of rows that a point stands for. */
+uint32_t lv_cost_point_rows(size_t point);
+
 /* Takes one measurement. The nearest points move by their share of the distance; points never measured keep the prior's
  * shape, scaled by what the measured ones say. A single outlier (more than four times the expected) moves a curve at
  * most to twice its value. */

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""The command with a simulated phone: virtual time is the same in every run, and no option changes the text.
+
+    test_phone.py LEVER
+"""
+
+import json
+import os
+import re
+import sys
+import unittest
+
+from tiny import MODELS, SCRATCH, lever
+
+TARGET = os.path.join(MODELS, "pair-target.gguf")
+DRAFT = os.path.join(MODELS, "pair-draft.gguf")
+AS_8B = ["--as", "llama-3.1-8b-q4_0,llama-3.2-1b-q4_0"]
+PROFILES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "profiles", "phones")
+REAL = ("rss_peak", "ram_peak", "ram_budget", "open_seconds", "huge_page_bytes")  # of this machine
+
+
+def run(*words, **more):
+    done = lever("run", "-m", TARGET, "-d", DRAFT, "-n", "40", "--seed", "3", "--raw", "--json", *words, "hello", **more)
+    assert done.returncode == 0, done.stderr.decode(errors="replace")
+    return json.loads(done.stdout.decode("utf-8")), done.stderr.decode()
+
+
+def on_phone(*words, **more):
+    return run("--phone", "oneplus12", *words, **more)[0]
+
+
+class Time(unittest.TestCase):
+    def test_two_runs_take_the_same_time(self):
+        for words in ([], AS_8B, ["--strategy", "chain"], ["--strategy", "edge", *AS_8B], ["--temp", "1", *AS_8B]):
+            with self.subTest(words=words):
+                trace = [os.path.join(SCRATCH.name, f"{i}.jsonl") for i in range(2)]
+                first, second = on_phone(*words, "--trace", trace[0]), on_phone(*words, "--trace", trace[1])
+                for key in REAL:
+                    first.pop(key), second.pop(key)
+                self.assertEqual(first, second)
+                lines = [open(path, encoding="utf-8").read() for path in trace]
+                self.assertEqual(lines[0], lines[1])
+                cycles = [json.loads(line) for line in lines[0].splitlines()]
+                self.assertAlmostEqual(sum(cycle["seconds"] for cycle in cycles), first["decode_seconds"], delta=1e-3)
+
+    def test_threads_change_nothing(self):
+        one, two = on_phone(*AS_8B), on_phone(*AS_8B, LEVER_THREADS="2")
+        for key in ("tokens", "cycles", "decode_seconds", "draft_hidden_seconds", "energy_joules"):
+            self.assertEqual(one[key], two[key], key)
+
+    def test_the_text_is_that_of_plain_decoding(self):
+        plain, _ = run("--strategy", "ar")
+        for words in ([], ["--strategy", "ar"], ["--strategy", "chain"], ["--paper"], AS_8B, ["--target-ram", "100"]):
+            answer = on_phone(*words)
+            self.assertEqual((answer["tokens"], answer["text"]), (plain["tokens"], plain["text"]), words)
+
+    def test_plain_decoding_of_an_8b(self):
+        """A token takes as long as docs/PHONES.md says: 1.154 s, since the head computes while the reader goes on."""
+        answer = on_phone("--strategy", "ar", *AS_8B)
+        self.assertAlmostEqual(answer["decode_seconds"] / (answer["completion_tokens"] - 1), 1.16, delta=0.02)
+        self.assertEqual(answer["bytes_read"], 39 * 32 * 218103808 * 18 // 32)
+        self.assertEqual((answer["phone"]["layers"], answer["phone"]["layers_pinned"]), (32, 0))
+        self.assertAlmostEqual(answer["energy_per_token"], 4.4, delta=0.2)
+        self.assertEqual(answer["energy_source"], "simulated")
+
+    def test_what_is_pinned_is_not_read(self):
+        all_pinned, half = on_phone(*AS_8B, "--target-ram", "100"), on_phone(*AS_8B, "--target-ram", "50")
+        self.assertEqual((all_pinned["bytes_read"], all_pinned["io_seconds"]), (0, 0))
+        self.assertEqual(half["phone"]["layers_pinned"], 16)
+        self.assertLess(all_pinned["decode_seconds"], half["decode_seconds"])
+
+    def test_a_profile_of_ones_own(self):
+        with open(os.path.join(PROFILES, "oneplus12.phone"), encoding="utf-8") as file:
+            text = file.read()
+        path = os.path.join(SCRATCH.name, "mine.phone")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(re.sub(r"(?m)^flash_sequential +3\.5 ", "flash_sequential 1.75 ", text))
+        slow = run("--phone", path, "--strategy", "ar", *AS_8B)[0]
+        fast = on_phone("--strategy", "ar", *AS_8B)
+        self.assertAlmostEqual(slow["decode_seconds"] / fast["decode_seconds"], 2, delta=0.1)
+        answer, said = run("--phone", path + ":app")
+        self.assertEqual(answer["phone"]["section"], "app")
+        self.assertIn("simulated on OnePlus 12", said)
+
+
+class Refused(unittest.TestCase):
+    def test_what_is_wrong_is_named(self):
+        path = os.path.join(SCRATCH.name, "wrong.phone")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("name A phone\nflash_sequential 1000 GB/s read\n")
+        cases = [
+            (["--phone", "oneplus13"], 2, "honor500pro, magicv5, oneplus12"),
+            (["--phone", "oneplus12:attic"], 3, "no section [attic]"),
+            (["--phone", path], 3, "wrong.phone:2: flash_sequential is '1000' GB/s"),
+            (["--phone", "oneplus12", "--as", "llama-9b"], 2, "llama-3.1-8b"),
+            (["--phone", "oneplus12", "--as", "llama-3.1-8b-q4_0,llama-9b"], 2, "llama-9b"),
+            (["--as", "llama-3.1-8b-q4_0"], 2, "without a phone"),
+        ]
+        for words, code, message in cases:
+            done = lever("run", "-m", TARGET, "-d", DRAFT, "-n", "2", *words, "hello")
+            self.assertEqual(done.returncode, code, (words, done.stderr))
+            self.assertIn(message, done.stderr.decode())
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
