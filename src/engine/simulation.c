@@ -67,7 +67,9 @@ lever_status lv_phone_set_models(lv_phone *phone, const lv_model *target, const 
     if (draft) {
         shape_of_model(&phone->draft, draft);
         if (second) LV_TRY(lv_phone_shape_find(&phone->draft, second, error));
-        lv_phone_shape_cut_head(&phone->draft, lv_draft_model_head_rows(draft));
+        const double rows = lv_draft_model_head_rows(draft);
+        const double bytes = (double)lv_draft_head_bytes(draft->output, &lv_draft_model_head_shape);
+        lv_phone_shape_cut_head(&phone->draft, rows, bytes / rows / draft->hparams.embedding);
     } else if (second) {
         LV_TRY(lv_phone_shape_find(&phone->draft, second, error)); /* checked in any case, and not used */
     }

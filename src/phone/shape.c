@@ -1,6 +1,7 @@
 /* shape.c - the table of known shapes: published configurations, of which weights and bytes follow. */
 #include "phone/shape.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -65,10 +66,10 @@ lever_status lv_phone_shape_find(lv_phone_shape *shape, const char *name, lever_
                    names);
 }
 
-void lv_phone_shape_cut_head(lv_phone_shape *shape, double rows) {
-    if (rows >= shape->vocabulary) return;
-    const double share = rows / shape->vocabulary;
+void lv_phone_shape_cut_head(lv_phone_shape *shape, double rows, double weight_bytes) {
+    const double share = fmin(1, rows / shape->vocabulary);
+    const double bytes = fmin(shape->head_bytes / shape->head_weights, weight_bytes);
     shape->head_weights *= share;
-    shape->head_bytes *= share;
-    shape->vocabulary = rows;
+    shape->vocabulary *= share;
+    shape->head_bytes = shape->head_weights * bytes;
 }

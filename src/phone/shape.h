@@ -19,7 +19,8 @@ typedef struct {
 /* LEVER_E_ARGUMENT, with the list of names, when there is none of this name. */
 lever_status lv_phone_shape_find(lv_phone_shape *shape, const char *name, lever_error *error);
 
-/* The same model with a head of the first `rows` tokens only, if it has more. */
-void lv_phone_shape_cut_head(lv_phone_shape *shape, double rows);
+/* The same model with a head of the first `rows` tokens only, if it has more, in `weight_bytes` for a weight, if it has
+ * more. */
+void lv_phone_shape_cut_head(lv_phone_shape *shape, double rows, double weight_bytes);
 
 #endif

@@ -193,10 +193,12 @@ static void test_shapes(void **state) {
         CHECK_DOUBLE(shape.layer_bytes / cases[i].layer_bytes, 1, 0.002);
         CHECK_DOUBLE(shape.head_bytes / cases[i].head_bytes, 1, 0.002);
         const double bytes = shape.head_bytes;
-        lv_phone_shape_cut_head(&shape, shape.vocabulary * 2);
+        lv_phone_shape_cut_head(&shape, shape.vocabulary * 2, 4);
         CHECK_DOUBLE(shape.head_bytes, bytes, 1e-9);
-        lv_phone_shape_cut_head(&shape, shape.vocabulary / 4);
+        lv_phone_shape_cut_head(&shape, shape.vocabulary / 4, 4);
         CHECK_DOUBLE(shape.head_bytes, bytes / 4, 1e-3);
+        lv_phone_shape_cut_head(&shape, shape.vocabulary, 0.5);
+        CHECK_DOUBLE(shape.head_bytes, shape.vocabulary * shape.width / 2, 1e-3);
     }
     lv_phone_shape shape;
     lever_error error;
