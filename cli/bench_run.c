@@ -99,6 +99,7 @@ static lever_status warm_up(const bench *b, lever_error *error) {
         lever_generate_options_init(&how);
         how.tokens_max = WARM_UP_TOKENS;
         how.temperature = 0;
+        how.strategy = LEVER_STRATEGY_CHAIN; /* with a draft that stays, whatever it is worth */
         how.ignore_end = true;
         lever_finish finish;
         status = lever_session_generate(opened->session, &how, NULL, NULL, &finish, error);
@@ -125,7 +126,8 @@ static void open_engine(bench *b, const bench_case *c) {
     const bench_budget *budget = &setup->lists.budgets[c->budget];
     const bool drafts = setup->lists.arms[c->arm].drafts;
     workplace *place = &b->place;
-    if (place->tried && place->budget == c->budget && place->drafts == drafts) return;
+    const bool in_vain = place->tried && place->status != LEVER_OK;
+    if (in_vain && place->budget == c->budget && place->drafts == drafts) return;
     close_engine(place);
     *place = (workplace){.tried = true, .budget = c->budget, .drafts = drafts};
     place->opened.options = setup->options;

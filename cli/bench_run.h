@@ -1,8 +1,8 @@
 /* bench_run.h - `lever bench` at work: opens engines, measures answers, writes a row of each.
  *
- * An engine serves all arms that want the same budget and the same draft; another one is opened when they change, so
- * that at any time one engine has the whole budget. Opening and a short warm-up stand outside of every clock. Main
- * thread. */
+ * Each answer gets an engine of its own, which has the whole budget: what an engine learns from one answer, or gives up
+ * for it (a draft that did not pay), is nothing to the next. Opening and a short warm-up stand outside of every clock.
+ * Main thread. */
 #ifndef CLI_BENCH_RUN_H
 #define CLI_BENCH_RUN_H
 
