@@ -50,6 +50,7 @@ typedef struct {
 static const char *const strategies[] = {"lever", "ar", "chain", "edge", NULL};
 static const char *const heads[] = {"auto", "demand", "path", "all", NULL};
 static const char *const stop_rules[] = {"own", "longrun", NULL};
+static const char *const device_uses[] = {"auto", "target", "draft", "both", NULL};
 static const char *const log_levels[] = {"debug", "info", "warning", "none", NULL};
 
 static const option_row table[] = {
@@ -70,6 +71,11 @@ static const option_row table[] = {
      "threads that compute (default: fast cores)", "4", NULL},
     {"lanes", 0, KIND_COUNT, FIELD(lanes), ON_OPEN, 1, 16, "N",
      "threads that read (default: what doctor found best, else 2)", "2", NULL},
+    {"device", 0, KIND_TEXT, FIELD(device), ON_OPEN, 0, 0, "NAME",
+     "computes layers beside the CPU: test, or one that doctor lists (default: cpu, none)", "test", NULL},
+    {"device-for", 0, KIND_CHOICE, FIELD(device_use), ON_OPEN, 0, 0, "WHAT",
+     "what the device computes: auto (default: what trying it shows to pay), target, draft or both", "auto",
+     device_uses},
     {"costs", 0, KIND_TEXT, FIELD(costs), ON_SAMPLE, 0, 0, "FILE",
      "frozen costs: the same cycles in every run (default: measured while running)", "pair.costs", NULL},
     {"phone", 0, KIND_TEXT, FIELD(phone), ON_ANSWER, 0, 0, "NAME",

@@ -45,6 +45,8 @@ typedef struct {
     const char *model; /* NULL: the default pair's target */
     const char *draft; /* NULL: that of the pair, if the model belongs to one */
     bool no_draft, force_draft;
+    const char *device;
+    int32_t device_use;
     const char *costs;            /* NULL: measured */
     const char *phone, *phone_as; /* NULL: none is simulated; as the models are */
     uint64_t ram_bytes;

@@ -114,6 +114,7 @@ static bool print_json(const talk *opened, const reply *answer) {
     for (size_t i = 0; i < answer->tokens.count; i++) json_unsigned(&out, NULL, (uint64_t)answer->tokens.data[i]);
     json_array_close(&out);
     json_text(&out, "finish_reason", lever_finish_text(answer->finish));
+    json_text(&out, "device", opened->info.device);
     statistics_write(&out, &answer->statistics, opened->info.open_seconds, opened->plan.layers_count);
     json_unsigned(&out, "seed", opened->seed);
     print_energy(&out, opened, &answer->statistics);

@@ -23,6 +23,8 @@ void statistics_write(json *out, const lever_statistics *s, double open_seconds,
     json_unsigned(out, "nodes_pruned", s->nodes_pruned);
     json_unsigned(out, "nodes_accepted", s->nodes_accepted);
     json_unsigned(out, "layer_rows", s->layer_rows);
+    json_unsigned(out, "device_layer_rows", s->device_layer_rows);
+    json_unsigned(out, "padded_layer_rows", s->padded_layer_rows);
     json_unsigned(out, "bytes_read", s->bytes_read);
     json_number(out, "bytes_per_token", ratio((double)s->bytes_read, (double)s->completion_tokens));
     json_number(out, "io_seconds", s->io_seconds);

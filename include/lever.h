@@ -111,6 +111,14 @@ typedef bool (*lever_token_fn)(void *user, int32_t token, const char *text, size
 typedef struct lever_engine lever_engine;
 typedef struct lever_session lever_session;
 
+/* What a device is for: whatever trying it has shown to pay; or this, whatever it costs. */
+typedef enum {
+    LEVER_DEVICE_AUTO = 0,
+    LEVER_DEVICE_TARGET = 1,
+    LEVER_DEVICE_DRAFT = 2,
+    LEVER_DEVICE_BOTH = 3
+} lever_device_use;
+
 typedef struct {
     const char *model_path;     /* GGUF (first file of a split set) or packed file; required */
     uint64_t ram_bytes;         /* budget of the whole process, at most what is free; 0: a stated share of that */
@@ -135,7 +143,9 @@ typedef struct {
     bool learn;                 /* answers refine the predictor, which is kept in cache_dir */
     const char *phone;          /* to simulate: "oneplus12", "oneplus12:app", a profile's file; NULL: none */
     const char *phone_as;       /* sizes that it takes the models to have: "TARGET", "TARGET,DRAFT"; NULL: their own */
-    lever_log_fn log;           /* may be NULL */
+    const char *device;         /* computes layers beside the CPU (docs/DEVICES.md); NULL or "cpu": none */
+    lever_device_use device_use;
+    lever_log_fn log; /* may be NULL */
     void *log_user;
     lever_progress_fn progress; /* may be NULL */
     void *progress_user;
@@ -205,8 +215,11 @@ typedef struct {
     uint32_t threads;
     uint32_t lanes;
     bool packed;
-    bool direct_io; /* false once reading has fallen back on buffered reads */
-    bool draft;     /* a draft model is in memory */
+    bool direct_io;                   /* false once reading has fallen back on buffered reads */
+    bool draft;                       /* a draft model is in memory */
+    const char *device;               /* "cpu", or the device in use; borrowed until the engine is closed */
+    bool device_target, device_draft; /* what it was opened for */
+    bool device_failed;               /* it has failed, and the CPU has taken over */
     double open_seconds;
 
     /* The phone that is simulated (NULL: none), the section of its profile, and what it takes the models for. */
@@ -370,7 +383,8 @@ typedef struct {
     double tokens_per_second; /* tokens after the first, by decode_seconds; 0 when there are none */
     uint64_t cycles;
     uint64_t nodes_drafted, nodes_verified, nodes_padded, nodes_pruned, nodes_accepted;
-    uint64_t layer_rows; /* rows times layers computed while decoding */
+    uint64_t layer_rows;                           /* rows times layers computed while decoding */
+    uint64_t device_layer_rows, padded_layer_rows; /* of these on a device; and computed besides, as padding */
     uint64_t bytes_read;
     double io_seconds; /* time in which a read was in flight */
     double compute_seconds;

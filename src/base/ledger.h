@@ -28,6 +28,7 @@
     X(LV_MEM_STACKS, "thread stacks")                                                                       \
     X(LV_MEM_SESSION, "sessions")                                                                           \
     X(LV_MEM_DRAFT, "draft model")                                                                          \
+    X(LV_MEM_DEVICE, "device buffers") /* of an accelerator, those that hold weights above all */           \
     X(LV_MEM_SLACK, "allocator slack") /* what the system's allocator and page rounding add */
 
 typedef enum {

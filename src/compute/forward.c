@@ -169,6 +169,19 @@ lever_status lv_forward_open(lv_forward **out, const lv_forward_options *options
     f->linear.kernels = options->kernels;
     f->linear.stable_batches = f->stable_batches;
     measure_stable_batches(f);
+    if (options->device) {
+        const lv_offload_options offload = {
+            .device = options->device,
+            .weights = options->weights,
+            .blocks = options->device_blocks,
+            .rows_max = options->batch_rows,
+            .always = options->device_always,
+            .log = options->log,
+            .ledger = options->ledger,
+        };
+        status = lv_offload_open(&f->offload, &offload, error);
+        if (status != LEVER_OK) goto failed;
+    }
     *out = f;
     return LEVER_OK;
 
@@ -180,6 +193,7 @@ failed:
 void lv_forward_close(lv_forward **out) {
     if (!out || !*out) return;
     lv_forward *f = *out;
+    lv_offload_close(&f->offload);
     lv_graph_close(&f->graph);
     lv_row_cache_close(&f->embeddings);
     lv_area_close(&f->workspace);
@@ -193,6 +207,25 @@ void lv_forward_set_threads(lv_forward *f, lv_compute_threads threads) {
 
 bool lv_forward_computed_single(const lv_forward *f) {
     return f->computed_single || f->options.threads == 1;
+}
+
+lv_buckets lv_forward_buckets(const lv_forward *f) {
+    if (!f->offload || !atomic_load_explicit(&f->offload->used, memory_order_relaxed)) return (lv_buckets){.count = 0};
+    return f->offload->placement.buckets;
+}
+
+uint32_t lv_forward_padded_rows(const lv_forward *f, uint32_t rows) {
+    const lv_buckets buckets = lv_forward_buckets(f);
+    uint32_t padded = 0;
+    for (uint32_t left = rows, turn; left > 0; left -= turn) {
+        turn = left < f->options.batch_rows ? left : f->options.batch_rows;
+        padded += lv_buckets_padded(&buckets, turn);
+    }
+    return padded;
+}
+
+bool lv_forward_device_failed(const lv_forward *f) {
+    return f->offload && lv_offload_failed(f->offload);
 }
 
 /* --- Leases and runs --------------------------------------------------------------------------------------------- */
@@ -377,7 +410,13 @@ void lv_forward_get_counters(const lv_forward *f, lv_forward_counters *counters)
         .head_ns = atomic_load_explicit(&f->counters.head_ns, memory_order_relaxed),
         .passes = atomic_load_explicit(&f->counters.passes, memory_order_relaxed),
         .layer_rows = atomic_load_explicit(&f->counters.layer_rows, memory_order_relaxed),
+        .device_layer_rows = atomic_load_explicit(&f->counters.device_layer_rows, memory_order_relaxed),
+        .padded_layer_rows = atomic_load_explicit(&f->counters.padded_layer_rows, memory_order_relaxed),
     };
+    if (f->offload) {
+        counters->device_ns = atomic_load_explicit(&f->offload->compute_ns, memory_order_relaxed);
+        counters->compute_ns += counters->device_ns;
+    }
 }
 
 uint8_t lv_forward_stable_batch(const lv_forward *f, int32_t type) {

@@ -11,6 +11,7 @@
 #define LV_COMPUTE_FORWARD_H
 
 #include "compute/attention.h"
+#include "compute/device.h"
 #include "compute/draft_head.h"
 #include "compute/kernels/kernel.h"
 #include "compute/weights.h"
@@ -34,9 +35,13 @@ typedef struct {
     uint32_t logits_rows;    /* rows that the head takes at once */
     uint32_t leases_max;     /* streamed blocks held at once before computing; at least 1 */
     uint32_t embedding_rows; /* rows of the embedding table that are kept in memory; 0: none */
+    lv_device *device;       /* products of the layers may be computed there; NULL: none. Borrowed */
+    uint32_t device_blocks;  /* LV_OFFLOAD_BLOCKS or LV_OFFLOAD_ALL */
+    bool device_always;      /* for every pass, not just where it is faster */
     const lv_draft_head *draft_head; /* logits of these rows only, instead of the model's head; may be NULL */
     void (*on_block)(void *user);    /* called between blocks, no lease held; may be NULL */
     void *user;
+    const lv_log *log; /* a device that failed is told once; may be NULL */
     lv_ledger *ledger;
 } lv_forward_options;
 
@@ -73,6 +78,12 @@ typedef enum { LV_COMPUTE_AUTO = 0, LV_COMPUTE_ONE = 1, LV_COMPUTE_ALL = 2 } lv_
 void lv_forward_set_threads(lv_forward *forward, lv_compute_threads threads);
 bool lv_forward_computed_single(const lv_forward *forward); /* the layers of the last pass, by one thread */
 
+/* Numbers of rows that the last pass could have had; empty while the CPU computes. Any thread. */
+lv_buckets lv_forward_buckets(const lv_forward *forward);
+/* Rows that a pass of `rows` computes then, padding included. */
+uint32_t lv_forward_padded_rows(const lv_forward *forward, uint32_t rows);
+bool lv_forward_device_failed(const lv_forward *forward); /* any thread */
+
 /* Looks up embeddings, then runs the layers [layer_first, layer_first + layers_count) of the pass begun. */
 lever_status lv_forward_begin(lv_forward *forward, const lv_pass *pass, lever_error *error);
 lever_status lv_forward_layers(lv_forward *forward, uint32_t layer_first, uint32_t layers_count, lever_error *error);
@@ -97,6 +108,8 @@ uint32_t lv_forward_logits_count(const lv_forward *forward);
 /* Since opening; from any thread, while another one passes too. */
 typedef struct {
     uint64_t compute_ns, head_ns, passes, layer_rows;
+    uint64_t device_ns, device_layer_rows; /* of these, on the device */
+    uint64_t padded_layer_rows;            /* computed besides, for nobody */
 } lv_forward_counters;
 void lv_forward_get_counters(const lv_forward *forward, lv_forward_counters *counters);
 

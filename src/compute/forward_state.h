@@ -1,6 +1,7 @@
-/* forward_state.h - what forward.c and layer.c share of a forward pass. Not for others.
+/* forward_state.h - what forward.c, layer.c and offload.c share of a forward pass. Not for others.
  *
- * forward.c owns the memory, the leases and the head; layer.c appends the nodes of a layer. */
+ * forward.c owns the memory, the leases and the head; layer.c appends the nodes of a layer; offload.c gives its
+ * products to a device. */
 #ifndef LV_COMPUTE_FORWARD_STATE_H
 #define LV_COMPUTE_FORWARD_STATE_H
 
@@ -9,6 +10,7 @@
 #include "compute/forward.h"
 #include "compute/kernels/elementwise.h"
 #include "compute/linear.h"
+#include "compute/offload.h"
 #include "compute/row_cache.h"
 #include "compute/thread_choice.h"
 
@@ -21,10 +23,37 @@ typedef struct {
     uint32_t slot;
 } lv_forward_place;
 
+/* A buffer of the device's for a block. */
+typedef struct {
+    lv_device_buffer *buffer;
+    uint32_t block;  /* UINT32_MAX: none */
+    uint64_t ticket; /* of the last run over it */
+} lv_offload_slot;
+
+struct lv_offload {
+    lv_device *device;
+    const lv_weights *weights;
+    const lv_log *log;
+    lv_offload_slot *slots;
+    uint32_t slots_count, slot_next;
+    uint32_t *slot_of_block; /* UINT32_MAX: not on the device */
+    lv_device_buffer *in, *out;
+    float *results; /* rows of one segment */
+    float *padding; /* a row of zeros */
+    uint64_t ticket;
+    _Atomic uint64_t compute_ns; /* in products; read by any thread */
+    uint64_t wait_ns;            /* of that time for blocks, which is not part of it */
+    lv_placement placement;
+    atomic_bool failed;
+    atomic_bool used; /* the last pass was on the device */
+};
+
 struct lv_forward {
     lv_forward_options options;
     const lv_model *model;
     lv_graph *graph;
+    lv_offload *offload; /* NULL: no device */
+    bool on_device;      /* the pass that runs */
     const lv_elementwise *elementwise;
     lv_linear_context linear;
     uint8_t stable_batches[GGML_TYPE_COUNT];
@@ -50,7 +79,7 @@ struct lv_forward {
     uint32_t leases_count, streamed_leases_count;
     bool keep_leases; /* several turns use the same blocks: held until the stage is over */
     struct {
-        _Atomic uint64_t head_ns, passes, layer_rows;
+        _Atomic uint64_t head_ns, passes, layer_rows, device_layer_rows, padded_layer_rows;
     } counters; /* counted by who passes, read by any thread */
 };
 
@@ -81,6 +110,10 @@ typedef struct {
 /* Appends the rounding of `rows_count` rows of `in` to `formats` (lv_linear_formats), and returns the rows. */
 lv_activations lv_forward_add_rounding(lv_forward *forward, const float *in, size_t width, size_t rows_count,
                                        unsigned formats);
+
+/* Computes the products on the device at once. After a failure lv_offload_failed says whether it was the device's. */
+lever_status lv_offload_products(lv_forward *forward, const float *in, size_t width, size_t rows_count,
+                                 const lv_forward_linear *matrices, size_t matrices_count, lever_error *error);
 
 /* Appends the products of some matrices with the same `rows_count` rows of `in`. May flush in between, whenever a block
  * is not there yet. */

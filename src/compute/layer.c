@@ -237,8 +237,29 @@ lv_activations lv_forward_add_rounding(lv_forward *f, const float *in, size_t wi
     return activations;
 }
 
+/* A device that fails is not used again: this product, and all that follow, are the CPU's. */
+static lever_status run_on_device(lv_forward *f, const float *in, size_t width, size_t rows_count,
+                                  const lv_forward_linear *matrices, size_t matrices_count, lever_error *error) {
+    LV_TRY(lv_forward_flush(f, error));
+    lever_error own;
+    lv_error_clear(&own);
+    const lever_status status = lv_offload_products(f, in, width, rows_count, matrices, matrices_count, &own);
+    if (status != LEVER_OK && lv_offload_failed(f->offload)) {
+        f->on_device = false;
+        atomic_store_explicit(&f->offload->used, false, memory_order_relaxed);
+        lv_log_write(f->offload->log, LEVER_LOG_WARNING, "%s; the CPU computes from here on", own.message);
+        return LEVER_OK;
+    }
+    if (status != LEVER_OK && error) *error = own;
+    return status;
+}
+
 lever_status lv_forward_add_linear(lv_forward *f, const float *in, size_t width, size_t rows_count,
                                    const lv_forward_linear *matrices, size_t matrices_count, lever_error *error) {
+    if (f->on_device) {
+        LV_TRY(run_on_device(f, in, width, rows_count, matrices, matrices_count, error));
+        if (f->on_device) return LEVER_OK;
+    }
     unsigned formats = 0;
     for (size_t i = 0; i < matrices_count; i++) {
         formats |= lv_linear_formats(f->options.weights->items[matrices[i].item].tensor);
@@ -343,10 +364,13 @@ static void report_progress(const lv_forward *f, uint32_t layers_done) {
 
 /* A pass that goes in turns keeps all threads busy; for the others the last pass tells. */
 static bool threads_are_chosen(const lv_forward *f) {
-    return f->compute_threads == LV_COMPUTE_AUTO && f->options.streams && f->pass.rows_count <= f->options.batch_rows;
+    return !f->on_device && f->compute_threads == LV_COMPUTE_AUTO && f->options.streams &&
+           f->pass.rows_count <= f->options.batch_rows;
 }
 
 static void begin_measuring(lv_forward *f) {
+    f->on_device = f->offload && !lv_offload_failed(f->offload) &&
+                   lv_placement_choose(&f->offload->placement, (uint32_t)f->pass.rows_count);
     lv_store_counters store;
     lv_store_get_counters(f->options.store, &store);
     f->pass_begin_ns = lv_clock_now_ns(&lv_clock_real);
@@ -354,6 +378,23 @@ static void begin_measuring(lv_forward *f) {
     f->pass_wait_ns = store.wait_ns;
     f->computed_single = threads_are_chosen(f) ? f->threads.single : f->compute_threads == LV_COMPUTE_ONE;
     lv_graph_set_single(f->graph, f->computed_single);
+}
+
+/* What the pass took where it was computed, and what is to be told about it. */
+static void end_device_pass(lv_forward *f, lever_status status, uint32_t layers_count) {
+    if (!f->offload || status != LEVER_OK || lv_offload_failed(f->offload)) return;
+    lv_store_counters store;
+    lv_store_get_counters(f->options.store, &store);
+    const uint64_t pass_ns = lv_clock_now_ns(&lv_clock_real) - f->pass_begin_ns;
+    const uint64_t wait_ns = store.wait_ns - f->pass_wait_ns;
+    lv_placement_learn(&f->offload->placement, f->on_device, (uint32_t)f->pass.rows_count,
+                       lv_seconds(pass_ns > wait_ns ? pass_ns - wait_ns : 0) / layers_count);
+    atomic_store_explicit(&f->offload->used, f->on_device, memory_order_relaxed);
+    if (!f->on_device) return;
+    const uint32_t rows = (uint32_t)f->pass.rows_count;
+    const uint64_t padding = lv_forward_padded_rows(f, rows) - rows;
+    atomic_fetch_add_explicit(&f->counters.device_layer_rows, (uint64_t)layers_count * rows, memory_order_relaxed);
+    atomic_fetch_add_explicit(&f->counters.padded_layer_rows, layers_count * padding, memory_order_relaxed);
 }
 
 static void end_measuring(lv_forward *f) {
@@ -378,6 +419,8 @@ lever_status lv_forward_layers(lv_forward *f, uint32_t layer_first, uint32_t lay
     }
     if (status == LEVER_OK) status = lv_forward_flush(f, error);
     end_measuring(f);
+    if (layers_count > 0) end_device_pass(f, status, layers_count);
+    f->on_device = false; /* the head is the CPU's */
     if (status != LEVER_OK) lv_forward_abandon(f);
     return status;
 }

@@ -28,6 +28,7 @@ typedef struct {
     const char *target_path, *draft_path; /* the draft's may be NULL */
     uint64_t pass_read_bytes;             /* what a pass streams: other costs for another budget */
     uint32_t threads;
+    const char *device; /* NULL: the CPU alone */
 } lv_costs_share_options;
 
 /* `prior` is what holds when no file is found. A named file that cannot be read or is damaged is LEVER_E_IO or

@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "base/thread.h"
+#include "compute/offload.h"
 #include "engine/plan.h"
 
 enum {
@@ -191,6 +192,10 @@ static lever_status open_forward(lv_draft_model *draft, const lv_draft_model_opt
         .leases_max = LEASES_MAX,
         .embedding_rows = LV_DRAFT_EMBEDDING_ROWS,
         .draft_head = draft->head,
+        .device = options->device,
+        .device_blocks = LV_OFFLOAD_ALL,
+        .device_always = options->device_always,
+        .log = options->log,
         .ledger = ledger,
     };
     return lv_forward_open(&draft->forward, &forward, error);

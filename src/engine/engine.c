@@ -3,6 +3,7 @@
  * The order of opening keeps the process below its budget at every moment: metadata; then the vocabulary, whose
  * loading peaks above what it keeps; then a plan from what is really in use; then, if a draft is part of it, the
  * draft's vocabulary, which leaves as soon as it is compared; only then the large areas. */
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -10,6 +11,7 @@
 #include "base/system.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "compute/offload.h"
 #include "engine/residency.h"
 #include "model/chat.h"
 
@@ -56,6 +58,10 @@ static lever_status check_options(const lever_engine_options *options, lever_err
         return lv_fail(error, LEVER_E_ARGUMENT, "block_bytes is %llu; give 65536 to 33554432, or 0",
                        (unsigned long long)block);
     }
+    if ((unsigned)options->device_use > LEVER_DEVICE_BOTH) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "device_use is %d; give one of lever_device_use",
+                       (int)options->device_use);
+    }
     if (options->sessions_max == 0 || options->sessions_max > 1024) {
         return lv_fail(error, LEVER_E_ARGUMENT, "sessions_max is %u; give 1 to 1024", options->sessions_max);
     }
@@ -65,6 +71,7 @@ static lever_status check_options(const lever_engine_options *options, lever_err
 /* --- Files and plan ---------------------------------------------------------------------------------------------- */
 
 static void close_files(lv_engine_files *files) {
+    lv_accelerator_close(&files->accelerator);
     lv_draft_model_close(&files->draft);
     lv_weights_close(&files->weights);
     lv_model_free(&files->model);
@@ -174,12 +181,30 @@ static lever_status gather_input(const lever_engine_options *options, const lv_e
         .threads = threads_of(options),
         .lanes = lanes_of(options, &files->disk),
         .ring_bytes = options->ring_bytes,
+        .device_bytes = lv_accelerator_target_bytes(&files->accelerator, files->weights),
         .io_bytes_per_second = files->disk.io_bytes_per_second,
         .memory_bytes_per_second = files->disk.memory_bytes_per_second,
     };
     input->budget_bytes = lv_budget_of(options, &input->budget_is_default);
     if (!files->draft) return LEVER_OK;
-    return gather_draft(options, files->draft, input->threads, &input->draft, error);
+    LV_TRY(gather_draft(options, files->draft, input->threads, &input->draft, error));
+    input->draft.device_bytes = lv_accelerator_draft_bytes(&files->accelerator, files->draft);
+    return LEVER_OK;
+}
+
+static lever_status open_accelerator(const lever_engine_options *options, lv_engine_files *files, const lv_log *log,
+                                     lever_error *error) {
+    const lv_accelerator_options accelerator = {
+        .name = options->device,
+        .use = options->device_use,
+        .target = files->weights,
+        .draft = files->draft,
+        .threads = threads_of(options),
+        .io_bytes_per_second = files->disk.io_bytes_per_second,
+        .log = log,
+        .ledger = files->ledger,
+    };
+    return lv_accelerator_open(&files->accelerator, &accelerator, error);
 }
 
 lever_status lever_engine_plan(const lever_engine_options *options, lever_plan *plan, lever_error *error) {
@@ -194,6 +219,10 @@ lever_status lever_engine_plan(const lever_engine_options *options, lever_plan *
     lv_plan_input input;
     lv_plan_choice choice;
     lever_status status = open_files(&files, options, &log, error);
+    if (status == LEVER_OK) {
+        status = open_accelerator(options, &files, &log, error);
+        if (status != LEVER_OK) close_files(&files);
+    }
     if (status == LEVER_OK) {
         status = gather_input(options, &files, rss_at_start, NULL, &input, error);
         if (status == LEVER_OK) {
@@ -261,8 +290,12 @@ static lever_status open_forward(lever_engine *engine, lever_error *error) {
         .logits_rows = plan->logits_rows,
         .leases_max = plan->leases_max,
         .embedding_rows = plan->embedding_rows,
+        .device = engine->accelerator.target,
+        .device_blocks = LV_OFFLOAD_BLOCKS,
+        .device_always = engine->accelerator.target_always,
         .on_block = lv_budget_on_block,
         .user = engine,
+        .log = &engine->log,
         .ledger = engine->ledger,
     };
     return lv_forward_open(&engine->forward, &options, error);
@@ -285,6 +318,7 @@ static lever_status open_costs(lever_engine *engine, lever_error *error) {
         .draft_path = engine->draft ? engine->options.draft_path : NULL,
         .pass_read_bytes = table->pass_read_bytes,
         .threads = engine->threads,
+        .device = engine->accelerator.target || engine->accelerator.draft ? engine->options.device : NULL,
     };
     return lv_costs_share_open(&engine->costs, &options, &prior, engine->ledger, error);
 }
@@ -325,6 +359,7 @@ static lever_status settle_draft(lever_engine *engine, lever_error *error) {
     if (!table->draft_used) {
         lv_log_write(&engine->log, LEVER_LOG_INFO, "%s: %s", engine->options.draft_path, table->draft_reason);
         lv_draft_model_close(&engine->draft);
+        lv_device_close(&engine->accelerator.draft);
         return LEVER_OK;
     }
     if (is_same_file(engine->options.model_path, engine->options.draft_path)) return LEVER_OK;
@@ -377,8 +412,13 @@ static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, leve
     const uint64_t budget_bytes = input.budget_bytes;
     LV_TRY(choose_plan(&input, NULL, &choice, error));
     LV_TRY(lv_ledger_set_limit(engine->ledger, budget_bytes, error));
+    LV_TRY(open_accelerator(&engine->options, &files, &engine->log, error));
+    engine->accelerator = files.accelerator;
     LV_TRY(open_vocabulary(engine, error));
     LV_TRY(make_plan(engine, &files, rss_at_start, error));
+    if (engine->accelerator.target && engine->plan.batch_rows > LV_OFFLOAD_ROWS_MAX) {
+        engine->plan.batch_rows = LV_OFFLOAD_ROWS_MAX;
+    }
     LV_TRY(settle_draft(engine, error));
     LV_TRY(settle_phone(engine, error));
     LV_TRY(lv_weights_read_vectors(engine->weights, engine->gguf, engine->ledger, error));
@@ -421,6 +461,9 @@ lever_status lever_engine_open(lever_engine **out, const lever_engine_options *o
     engine->options.draft_path = engine->options.costs_path = NULL;
     engine->options.predictor_path = engine->options.predictor_dir = NULL;
     engine->options.phone = engine->options.phone_as = NULL;
+    const bool has_device = engine->accelerator.target || engine->accelerator.draft;
+    snprintf(engine->device_name, sizeof(engine->device_name), "%s", has_device ? options->device : "cpu");
+    engine->options.device = NULL;
     if (status != LEVER_OK) {
         lever_engine_close(&engine);
         return status;
@@ -446,6 +489,9 @@ void lever_engine_close(lever_engine **out) {
     lv_vocab_close(&engine->vocab);
     lv_engine_files files = {
         .gguf = engine->gguf, .model = engine->model, .weights = engine->weights, .draft = engine->draft};
+    /* The draft's forward pass uses its device until it is closed with the draft. */
+    lv_draft_model_close(&files.draft);
+    files.accelerator = engine->accelerator;
     close_files(&files);
     pthread_mutex_destroy(&engine->pass_lock);
     pthread_mutex_destroy(&engine->budget_lock);
@@ -485,6 +531,11 @@ void lever_engine_get_info(const lever_engine *engine, lever_engine_info *info) 
         .phone_draft = engine->phone ? engine->phone->draft.name : "",
         .phone_layers_count = engine->phone ? (uint32_t)engine->phone->target.layers_count : 0,
         .phone_layers_pinned = engine->phone ? engine->phone->pinned_layers : 0,
+        .device = engine->device_name,
+        .device_target = engine->accelerator.target != NULL,
+        .device_draft = engine->accelerator.draft != NULL,
+        .device_failed = lv_forward_device_failed(engine->forward) ||
+                         (engine->draft && lv_forward_device_failed(engine->draft->forward)),
         .open_seconds = engine->open_seconds,
     };
 }

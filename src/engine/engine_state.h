@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "engine/accelerator.h"
 #include "engine/costs_file.h"
 #include "engine/draft_model.h"
 #include "engine/plan.h"
@@ -36,6 +37,8 @@ struct lever_engine {
     lv_row *rows; /* plan.rows_max: the rows of the pass that is running */
 
     lv_draft_model *draft; /* NULL: none, or left out by the plan */
+    lv_accelerator accelerator;
+    char device_name[64];
     lv_costs_share costs;
     lv_predictor *predictor; /* NULL: none; used and replaced by who holds pass_lock */
     char *predictor_path;    /* where it is kept when it was refined; NULL: nowhere */
@@ -67,7 +70,8 @@ typedef struct {
     lv_model *model;
     lv_weights *weights;
     lv_draft_model *draft; /* its files; NULL: none was given */
-    lv_profile disk;       /* what doctor found; all zero: nothing known */
+    lv_accelerator accelerator;
+    lv_profile disk; /* what doctor found; all zero: nothing known */
 } lv_engine_files;
 
 /* budget.c: the limit in force for these options, and whether it is the default share. */

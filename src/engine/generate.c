@@ -269,6 +269,7 @@ static void set_policy(generation *g) {
     cycle->lookup = !o->no_lookup;
     set_pruning(g);
     session->statistics.strategy = cycle->drafting.strategy;
+    cycle->costs.buckets = lv_forward_buckets(session->engine->forward);
     g->target = lv_verification_target(g->verification);
     if (g->drafts) g->drafter = lv_speculation_drafter(session->speculation);
     if (!session->simulation) return;
@@ -325,6 +326,8 @@ static void fill_statistics(generation *g, const counters_snapshot *before) {
     const uint64_t steps = s->nodes_accepted + g->prune_lost;
     s->prune_recall = steps > 0 ? (double)s->nodes_accepted / (double)steps : 1;
     if (g->ahead_cycles) s->ahead_hit_rate = (double)g->ahead_hits / (double)g->ahead_cycles;
+    s->device_layer_rows = now.forward.device_layer_rows - before->forward.device_layer_rows;
+    s->padded_layer_rows = now.forward.padded_layer_rows - before->forward.padded_layer_rows;
     s->layer_rows = now.forward.layer_rows - before->forward.layer_rows;
     s->bytes_read = now.store.bytes_read - before->store.bytes_read;
     s->io_seconds = lv_seconds(now.store.busy_ns - before->store.busy_ns);

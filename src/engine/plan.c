@@ -188,6 +188,7 @@ static void fill_table(const lv_plan_input *in, const layout_choice *c, lever_pl
     add_row(table, LV_MEM_STACKS, lv_plan_stack_bytes(in->lanes, in->threads));
     table->draft_bytes = draft_bytes(in, c->context_tokens);
     add_row(table, LV_MEM_DRAFT, table->draft_bytes);
+    add_row(table, LV_MEM_DEVICE, in->device_bytes + (in->draft.model ? in->draft.device_bytes : 0));
     add_row(table, LV_MEM_SLACK, slack_bytes);
     add_row(table, LV_MEM_RING, c->slots_count * in->layout->slot_bytes);
     if (c->head_pinned) add_row(table, LV_MEM_HEAD, lv_plan_head_bytes(in->layout));

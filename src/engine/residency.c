@@ -16,6 +16,8 @@ lever_status lv_residency_open(lever_engine *engine, lever_error *error) {
     if (!engine->draft) return LEVER_OK;
     const lv_draft_model_options options = {
         .threads = engine->threads,
+        .device = engine->accelerator.draft_lost ? NULL : engine->accelerator.draft,
+        .device_always = engine->accelerator.draft_always,
         .huge_pages = engine->options.huge_pages,
         .verify = engine->options.verify_checksums,
         .log = &engine->log,
@@ -77,6 +79,7 @@ bool lv_residency_drop(lever_engine *engine) {
         engine->residency.away = true;
         if (engine->residency.drops_in_row < SKIPPED_DOUBLINGS) engine->residency.drops_in_row++;
         engine->residency.skip_left = (1u << engine->residency.drops_in_row) - 1;
+        if (lv_forward_device_failed(engine->draft->forward)) engine->accelerator.draft_lost = true;
         lv_draft_model_close_weights(engine->draft);
         lv_budget_repin(engine, engine->residency.weight_bytes, 0);
     }

@@ -166,7 +166,9 @@ static lever_status target_verify(void *user, const lv_tree *tree, const uint32_
     if (pause) LV_TRY(fetch_rows(session, pause->view, error));
     LV_TRY(lv_forward_begin(engine->forward, &pass, error));
     LV_TRY(run_layers(v, count + 1, pause, &rows_after, &middle, error));
+    session->cycle.costs.buckets = lv_forward_buckets(engine->forward);
     learn_pass(v, count + 1, rows_after, pause ? pause->layers_before / layers : 1, split, &before, &middle);
+    session->statistics.nodes_padded += lv_forward_padded_rows(engine->forward, count + 1) - (count + 1);
     session->statistics.cycles++;
     session->statistics.nodes_verified += count + 1;
     return LEVER_OK;

@@ -177,8 +177,9 @@ double lv_costs_pruned_pass(const lv_costs *costs, lv_split split, uint32_t rows
                             double idle_seconds) {
     if (rows == 0) return 0;
     const double ahead = fmin(fmax(idle_seconds, 0), costs->ring_seconds);
-    const double all = lv_cost_curve_at(&costs->layers[split], rows);
-    const double fewer = rows_after < rows ? lv_cost_curve_at(&costs->layers[split], rows_after) : all;
+    const double all = lv_cost_curve_at(&costs->layers[split], lv_buckets_padded(&costs->buckets, rows));
+    const uint32_t after = lv_buckets_padded(&costs->buckets, rows_after);
+    const double fewer = rows_after < rows ? lv_cost_curve_at(&costs->layers[split], after) : all;
     return fmax(before * all + (1 - before) * fewer, costs->io_seconds - ahead);
 }
 
@@ -202,7 +203,7 @@ void lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, double 
     const double all = pass_seconds + compute_seconds + wait_seconds + idle_seconds;
     if (costs->frozen || rows == 0 || !isfinite(all) || pass_seconds <= 0 || wait_seconds < 0 || idle_seconds < 0)
         return;
-    lv_cost_curve_learn(&costs->layers[split], rows, compute_seconds);
+    lv_cost_curve_learn(&costs->layers[split], lv_buckets_padded(&costs->buckets, rows), compute_seconds);
     learn_io(costs, pass_seconds, wait_seconds, idle_seconds);
 }
 
@@ -264,7 +265,7 @@ static bool read_point(const char **text, const char *name, size_t point, lv_cos
 bool lv_costs_read(lv_costs *costs, const char *text) {
     text = lv_text_section(text, heading);
     if (!text) return false;
-    lv_costs read = {.frozen = costs->frozen};
+    lv_costs read = {.frozen = costs->frozen, .buckets = costs->buckets};
     for (size_t c = 0; c < CURVES_COUNT; c++) {
         for (size_t i = 0; i < LV_COST_POINTS; i++) {
             if (!read_point(&text, curve_names[c], i, curve_of(&read, c))) return false;

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buckets.h"
+
 /* Who computes: one thread (the other is the draft's), or all of them. */
 typedef enum { LV_SPLIT_ONE = 0, LV_SPLIT_ALL = 1, LV_SPLITS_COUNT = 2 } lv_split;
 
@@ -39,6 +41,7 @@ typedef struct {
     double io_seconds;                     /* reading what one pass streams, the reader never at rest */
     double ring_seconds;                   /* of this, what the ring holds already when the reader was not stopped */
     bool frozen;
+    lv_buckets buckets; /* a pass computes these numbers of rows only; what is learned and asked for is padded */
 } lv_costs;
 
 /* A prior from sizes and rates: seconds that one row of the target, of the draft and of the head take when memory is
@@ -59,10 +62,10 @@ void lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, double 
                          double wait_seconds, double idle_seconds);
 
 /* Text of "name value..." lines with a heading that names the version; the caller keeps it in a file. Returns the
- * bytes wanted, like snprintf. */
+ * bytes wanted, like snprintf. Buckets belong to a device, not to the text. */
 size_t lv_costs_write(const lv_costs *costs, char *text, size_t capacity);
 /* False, leaving *costs alone, when the text is not one, is damaged, or holds a value that is not finite and positive
- * (io may be 0). `frozen` is not read. */
+ * (io may be 0). `frozen` and `buckets` are not read. */
 bool lv_costs_read(lv_costs *costs, const char *text);
 
 #endif

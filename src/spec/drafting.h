@@ -62,6 +62,10 @@ typedef struct {
     double tokens, seconds; /* expected of the cycle */
 } lv_drafting_choice;
 
+/* How many of `count` nodes, whose weights fall, go into the pass where a device computes fixed numbers of rows: all of
+ * them, padded, or as many as fill a smaller number, whichever gives more tokens a second. */
+uint32_t lv_drafting_fit(const lv_drafting_view *view, const float *weights, uint32_t count);
+
 void lv_drafting_choose(const lv_drafting *drafting, const lv_drafting_view *view, lv_drafting_choice *choice);
 
 /* The nodes of the next forward while the pass runs: the outcomes by probability mass, in the width with the most mass

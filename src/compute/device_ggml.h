@@ -1,0 +1,15 @@
+/* device_ggml.h - a device of ggml's: one whose backend is linked in, or one of a backend in a file.
+ *
+ * ggml does the work; its bits are its own. Who uses it calls in from one thread at a time. */
+#ifndef LV_COMPUTE_DEVICE_GGML_H
+#define LV_COMPUTE_DEVICE_GGML_H
+
+#include "compute/device.h"
+
+/* LEVER_E_ARGUMENT when there is none of this name. */
+lever_status lv_device_ggml_open(lv_device **device, const char *name, lv_ledger *ledger, lever_error *error);
+
+/* Calls for each device of the linked backends. */
+void lv_device_ggml_list(lv_device_visit_fn visit, void *user);
+
+#endif

@@ -1,0 +1,244 @@
+/* A model on a device: the same logits, the same text, whatever is padded, wherever it fails; and what a device is
+ * refused for. The pair and the small models, on the device that is made of the CPU. */
+#include <stdlib.h>
+
+#include "compute/offload.h"
+#include "support/check.h"
+#include "support/engines.h"
+#include "support/pairs.h"
+#include "support/parts.h"
+
+enum { ANSWER = 60, TOKENS = 23 };
+
+/* --- Logits ------------------------------------------------------------------------------------------------------ */
+
+/* Everything a forward pass gives, without and with the device, by the bits. */
+static void test_bits_of_every_model(void **state) {
+    (void)state;
+    lv_test_paths paths;
+    lv_test_list_models(LEVER_TINY_DIR, &paths);
+    size_t compared = 0;
+    for (size_t i = 0; i < paths.count; i++) {
+        lever_engine_options options;
+        lv_test_options(&options, paths.path[i]);
+        lever_engine *engine = lv_test_open(&options);
+        lever_session *session = lv_test_session(engine);
+        int32_t tokens[TOKENS];
+        lv_test_tokens(engine, 3, tokens, TOKENS);
+        float *wanted = lv_test_score(engine, session, tokens, TOKENS);
+        const size_t bytes = TOKENS * lv_test_vocabulary(engine) * sizeof(float);
+        lever_session_close(&session);
+        lever_engine_close(&engine);
+
+        options.device = "test";
+        options.device_use = LEVER_DEVICE_TARGET;
+        options.target_ram_percent = 0;
+        lever_error error;
+        if (lever_engine_open(&engine, &options, &error) != LEVER_OK) {
+            /* Some have matrices that no kernel of ours, and so not this device, can compute. */
+            if (!strstr(error.message, "does not run")) fail_msg("%s: %s", paths.path[i], error.message);
+            free(wanted);
+            continue;
+        }
+        session = lv_test_session(engine);
+        float *got = lv_test_score(engine, session, tokens, TOKENS);
+        lever_engine_info info;
+        lever_engine_get_info(engine, &info);
+        assert_true(info.device_target);
+        assert_false(info.device_failed);
+        assert_string_equal(info.device, "test");
+        if (memcmp(got, wanted, bytes) != 0) fail_msg("%s: other bits", paths.path[i]);
+        compared++;
+        free(got);
+        free(wanted);
+        lever_session_close(&session);
+        lever_engine_close(&engine);
+    }
+    assert_true(compared >= 4);
+}
+
+/* --- Text -------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int32_t prompt[PAIR_PROMPT];
+    pair_answer plain[PAIR_SAMPLINGS];
+} reference;
+
+static reference *make_reference(void) {
+    reference *r = calloc(1, sizeof(*r));
+    assert_non_null(r);
+    lever_engine_options options;
+    lv_test_options(&options, PAIR_TARGET);
+    lever_engine *engine = lv_test_open(&options);
+    lever_session *session = lv_test_session(engine);
+    lever_error error;
+    pairs_prompt(engine, 1, r->prompt);
+    for (uint32_t s = 0; s < PAIR_SAMPLINGS; s++) {
+        lever_generate_options generate;
+        pairs_sampling(&generate, s, ANSWER);
+        CHECK_OK(lever_session_prompt(session, r->prompt, PAIR_PROMPT, &error));
+        CHECK_OK(pairs_generate(session, &generate, &r->plain[s], &error));
+    }
+    lever_session_close(&session);
+    lever_engine_close(&engine);
+    return r;
+}
+
+/* The answer of the pair with this device, in this way; says whether the device has failed. */
+static bool answer_on(const reference *r, const char *device, lever_device_use use, const pair_way *way,
+                      pair_answer *got) {
+    lever_engine_options options;
+    lever_generate_options generate;
+    lever_error error;
+    pairs_engine_options(&options, way);
+    pairs_generate_options(&generate, way, ANSWER);
+    options.device = device;
+    options.device_use = use;
+    lever_engine *engine = lv_test_open(&options);
+    lever_session *session = lv_test_session(engine);
+    CHECK_OK(lever_session_prompt(session, r->prompt, PAIR_PROMPT, &error));
+    CHECK_OK(pairs_generate(session, &generate, got, &error));
+    pairs_check_same(got, &r->plain[way->level[PAIR_SAMPLING]], device);
+    lever_engine_info info;
+    lever_engine_get_info(engine, &info);
+    lever_session_close(&session);
+    lever_engine_close(&engine);
+    return info.device_failed;
+}
+
+static void test_every_way_gives_the_same_text(void **state) {
+    (void)state;
+    reference *r = make_reference();
+    static const char *const devices[] = {"test", "test:buckets=8", "test:buckets=3+24"};
+    pair_way ways[PAIR_WAYS_MAX];
+    const uint32_t count = pairs_covering(ways, 24, PAIR_WAYS_MAX);
+    uint64_t device_rows = 0, rows = 0, padded = 0, accepted = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        pair_answer got = {0};
+        assert_false(answer_on(r, devices[i % 3], LEVER_DEVICE_BOTH, &ways[i], &got));
+        assert_int_equal(got.statistics.device_layer_rows, got.statistics.layer_rows);
+        device_rows += got.statistics.device_layer_rows;
+        rows += got.statistics.nodes_verified;
+        padded += got.statistics.nodes_padded;
+        accepted += got.statistics.nodes_accepted;
+        assert_true(got.statistics.padded_layer_rows >= got.statistics.nodes_padded);
+    }
+    print_message("rows %llu, padded %llu, in %u ways\n", (unsigned long long)rows, (unsigned long long)padded, count);
+    assert_true(device_rows > 0 && padded > 0 && accepted > 0);
+    free(r);
+}
+
+/* For one of the two only, or as it seems best: which one is not seen in the text. */
+static void test_every_use(void **state) {
+    (void)state;
+    reference *r = make_reference();
+    const pair_way way = {.level = {[PAIR_COSTS] = 1}};
+    static const lever_device_use uses[] = {LEVER_DEVICE_AUTO, LEVER_DEVICE_TARGET, LEVER_DEVICE_DRAFT,
+                                            LEVER_DEVICE_BOTH};
+    for (size_t i = 0; i < sizeof(uses) / sizeof(uses[0]); i++) {
+        pair_answer got = {0};
+        assert_false(answer_on(r, "test", uses[i], &way, &got));
+        assert_int_equal(got.statistics.device_layer_rows > 0, uses[i] != LEVER_DEVICE_DRAFT);
+    }
+    /* Its upload works once: it holds the draft, and the target stays where it is. */
+    pair_answer got = {0};
+    assert_false(answer_on(r, "test:once", LEVER_DEVICE_AUTO, &way, &got));
+    assert_int_equal(got.statistics.device_layer_rows, 0);
+    free(r);
+}
+
+/* --- Failing ----------------------------------------------------------------------------------------------------- */
+
+/* From the first run after the probe on, in prefill and cycles, of target and draft. */
+static void test_a_failing_device_leaves_the_text(void **state) {
+    (void)state;
+    reference *r = make_reference();
+    const pair_way way = {.level = {[PAIR_COSTS] = 1}};
+    const pair_way pinned = {.level = {[PAIR_COSTS] = 1, [PAIR_BUDGET] = 1, [PAIR_SAMPLING] = 2}};
+    uint32_t failed = 0;
+    for (uint32_t run = 60; run < 1500; run = run * 5 / 4 + 1) {
+        char device[64];
+        snprintf(device, sizeof(device), "test:fail=%u", run);
+        pair_answer got = {0};
+        failed +=
+            answer_on(r, device, run % 2 ? LEVER_DEVICE_TARGET : LEVER_DEVICE_BOTH, run % 3 ? &way : &pinned, &got);
+    }
+    assert_true(failed >= 5);
+    free(r);
+}
+
+/* A device that fails while it is tried is refused. */
+static void test_refusals(void **state) {
+    (void)state;
+    static const struct {
+        const char *device;
+        lever_device_use use;
+        bool draft;
+        const char *message;
+    } cases[] = {
+        {"test:wrong", LEVER_DEVICE_AUTO, true, "its results are wrong"},
+        {"test:wrong", LEVER_DEVICE_DRAFT, true, "its results are wrong"},
+        {"test:fail=2", LEVER_DEVICE_AUTO, true, "a run has failed"},
+        {"test:small", LEVER_DEVICE_AUTO, true, "the largest that it gives has 65536"},
+        {"test:slow", LEVER_DEVICE_AUTO, true, "the CPU takes"},
+        {"test:once", LEVER_DEVICE_TARGET, true, "do not take their place"},
+        {"test:once", LEVER_DEVICE_AUTO, false, "do not take their place"},
+        {"test", LEVER_DEVICE_DRAFT, false, "there is no draft model"},
+        {"nothing", LEVER_DEVICE_AUTO, false, "there are: cpu, test"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const pair_way way = {.level = {0}};
+        lever_engine_options options;
+        pairs_engine_options(&options, &way);
+        options.device = cases[i].device;
+        options.device_use = cases[i].use;
+        if (!cases[i].draft) options.draft_path = NULL;
+        lever_engine *engine = NULL;
+        lever_error error;
+        CHECK_FAILS(lever_engine_open(&engine, &options, &error), LEVER_E_ARGUMENT, cases[i].message);
+        lever_plan plan;
+        CHECK_FAILS(lever_engine_plan(&options, &plan, &error), LEVER_E_ARGUMENT, cases[i].message);
+    }
+}
+
+/* Memory for a device is part of the plan, and the plan is kept. */
+static void test_the_plan_knows_its_buffers(void **state) {
+    (void)state;
+    const pair_way way = {.level = {0}};
+    lever_engine_options options;
+    pairs_engine_options(&options, &way);
+    lever_error error;
+    lever_plan without, with;
+    CHECK_OK(lever_engine_plan(&options, &without, &error));
+    options.device = "test";
+    CHECK_OK(lever_engine_plan(&options, &with, &error));
+    assert_true(with.total_bytes > without.total_bytes);
+    assert_true(with.least_bytes > without.least_bytes);
+    options.ram_unlimited = false;
+    options.target_ram_percent = -1;
+    options.context_tokens = 64;
+    CHECK_OK(lever_engine_plan(&options, &with, &error));
+    options.ram_bytes = with.least_bytes + (8 << 20);
+    lever_engine *engine = lv_test_open(&options);
+    lever_session *session = lv_test_session(engine);
+    int32_t prompt[PAIR_PROMPT];
+    pairs_prompt(engine, 0, prompt);
+    CHECK_OK(lever_session_prompt(session, prompt, PAIR_PROMPT, &error));
+    lever_statistics statistics;
+    lever_session_get_statistics(session, &statistics);
+    assert_true(statistics.ram_peak <= options.ram_bytes);
+    lever_session_close(&session);
+    lever_engine_close(&engine);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bits_of_every_model),
+        cmocka_unit_test(test_every_way_gives_the_same_text),
+        cmocka_unit_test(test_every_use),
+        cmocka_unit_test(test_a_failing_device_leaves_the_text),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_the_plan_knows_its_buffers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
