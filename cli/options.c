@@ -51,6 +51,7 @@ static const char *const strategies[] = {"lever", "ar", "chain", "edge", NULL};
 static const char *const heads[] = {"auto", "demand", "path", "all", NULL};
 static const char *const stop_rules[] = {"own", "longrun", NULL};
 static const char *const device_uses[] = {"auto", "target", "draft", "both", NULL};
+static const char *const trace_formats[] = {"cycles", "chrome", NULL};
 static const char *const log_levels[] = {"debug", "info", "warning", "none", NULL};
 
 static const option_row table[] = {
@@ -132,6 +133,9 @@ static const option_row table[] = {
      "keep what was collected, for the next training", NULL, NULL},
     {"trace", 0, KIND_TEXT, FIELD(trace), ON_SAMPLE, 0, 0, "FILE", "write each cycle as a line of JSON", "trace.jsonl",
      NULL},
+    {"trace-format", 0, KIND_CHOICE, FIELD(trace_format), ON_ANSWER, 0, 0, "FORM",
+     "of --trace: cycles (default), or chrome, a timeline for chrome://tracing and ui.perfetto.dev", "chrome",
+     trace_formats},
     {"max-tokens", 'n', KIND_COUNT, FIELD(tokens_max), ON_ANSWER | ON_TRAIN, 0, 16777216, "N",
      "at most N tokens of answer (default 0: until it ends), or of text to train on (40000)", "200", NULL},
     {"temp", 0, KIND_NUMBER, FIELD(temperature), ON_ANSWER, 0, (double)FLT_MAX, "F",

@@ -28,6 +28,7 @@ enum {
 };
 
 /* In the order of their weight: a line is shown when its level is at least the one chosen. */
+enum { TRACE_CYCLES = 0, TRACE_CHROME = 1 };
 enum { SHOW_DEBUG = 0, SHOW_INFO = 1, SHOW_WARNING = 2, SHOW_NOTHING = 3 };
 
 /* What `lever bench` measures; lists are words separated by commas, NULL where they were not given. */
@@ -78,6 +79,7 @@ typedef struct {
     int32_t prune_cap;  /* percent; -1: not given */
     const char *oracle; /* a file of token ids; NULL: none */
     const char *trace;
+    int32_t trace_format;
     bool ignore_end;
 
     cli_bench_options bench;

@@ -45,6 +45,7 @@ bool talk_engine_options(const cli_options *options, talk_paths *paths, lever_en
     engine->context_tokens = options->context_tokens;
     engine->threads = options->threads;
     engine->lanes = options->lanes;
+    engine->trace_spans = options->trace != NULL && options->trace_format == TRACE_CHROME;
     if (models_cache_path("", paths->cache)) engine->cache_dir = paths->cache;
     if (options->no_direct) engine->direct_io = false;
     engine->log = show_log;
@@ -56,6 +57,7 @@ static int open_trace(talk *opened) {
     const char *path = opened->options->trace;
     if (path == NULL) return EXIT_DONE;
     opened->trace = fopen(path, "we");
+    if (opened->trace != NULL && opened->options->trace_format == TRACE_CHROME) fputs("[", opened->trace);
     if (opened->trace != NULL) return EXIT_DONE;
     char message[PATH_BYTES + 256];
     snprintf(message, sizeof message, "cannot write the trace %s: %s", path, strerror(errno));
@@ -132,6 +134,7 @@ void talk_close(talk *opened) {
     free(opened->known.data);
     opened->known = (token_list){0};
     if (opened->trace == NULL) return;
+    if (opened->options->trace_format == TRACE_CHROME) fputs("\n]\n", opened->trace);
     const bool failed = ferror(opened->trace) != 0;
     if (fclose(opened->trace) != 0 || failed) {
         note(opened->options, "the trace %s is not complete: writing failed", opened->options->trace);
@@ -194,7 +197,15 @@ static void write_trace(void *user, const char *line) {
     fputc('\n', trace);
 }
 
-static void fill_generate_options(lever_generate_options *generate, const talk *opened, uint64_t seed) {
+/* An element of an array that open_trace began. */
+static void write_span(void *user, const char *line) {
+    talk *opened = user;
+    fputs(opened->trace_has_spans ? ",\n" : "\n", opened->trace);
+    fputs(line, opened->trace);
+    opened->trace_has_spans = true;
+}
+
+static void fill_generate_options(lever_generate_options *generate, talk *opened, uint64_t seed) {
     const cli_options *options = opened->options;
     lever_generate_options_init(generate);
     generate->tokens_max = options->tokens_max;
@@ -220,8 +231,11 @@ static void fill_generate_options(lever_generate_options *generate, const talk *
     generate->prune_forced = options->prune_forced;
     generate->known_tokens = opened->known.data;
     generate->known_tokens_count = opened->known.count;
-    generate->trace = opened->trace != NULL ? write_trace : NULL;
+    const bool spans = options->trace_format == TRACE_CHROME;
+    generate->trace = opened->trace != NULL && !spans ? write_trace : NULL;
     generate->trace_user = opened->trace;
+    generate->spans = opened->trace != NULL && spans ? write_span : NULL;
+    generate->spans_user = opened;
 }
 
 lever_status talk_answer(talk *opened, const token_list *prompt, uint64_t seed, reply *answer, lever_error *error) {

@@ -28,6 +28,7 @@ typedef struct {
     uint64_t seed;    /* given or drawn */
     FILE *trace;      /* NULL: none is written */
     token_list known; /* --oracle */
+    bool trace_has_spans;
     progress bar;
 } talk;
 

@@ -145,6 +145,7 @@ typedef struct {
     const char *phone_as;       /* sizes that it takes the models to have: "TARGET", "TARGET,DRAFT"; NULL: their own */
     const char *device;         /* computes layers beside the CPU (docs/DEVICES.md); NULL or "cpu": none */
     lever_device_use device_use;
+    bool trace_spans; /* record what happens when, for lever_generate_options.spans */
     lever_log_fn log; /* may be NULL */
     void *log_user;
     lever_progress_fn progress; /* may be NULL */
@@ -335,6 +336,8 @@ typedef struct {
     size_t known_tokens_count;
     lever_trace_fn trace; /* may be NULL */
     void *trace_user;
+    lever_trace_fn spans; /* events of the Chrome trace format, of all that the engine does; needs trace_spans */
+    void *spans_user;
 } lever_generate_options;
 
 LEVER_API void lever_generate_options_init(lever_generate_options *options);

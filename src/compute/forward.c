@@ -241,7 +241,11 @@ static bool is_cancelled(const lv_forward *f) {
 }
 
 lever_status lv_forward_flush(lv_forward *f, lever_error *error) {
+    const uint64_t begin_ns = lv_graph_nodes_count(f->graph) > 0 ? lv_spans_begin(f->options.spans) : 0;
     const lever_status status = lv_graph_run(f->graph, error);
+    if (begin_ns > 0) {
+        lv_spans_end(f->options.spans, LV_TRACK_MAIN, "compute rows", (uint32_t)f->pass.rows_count, begin_ns);
+    }
     if (!f->keep_leases) {
         lv_forward_release_all(f);
         if (f->options.on_block) f->options.on_block(f->options.user);
@@ -395,6 +399,7 @@ lever_status lv_forward_logits(lv_forward *f, const uint32_t *rows, size_t rows_
     }
     if (status != LEVER_OK) lv_forward_abandon(f);
     atomic_fetch_add_explicit(&f->counters.head_ns, lv_clock_now_ns(&lv_clock_real) - begin_ns, memory_order_relaxed);
+    lv_spans_end(f->options.spans, LV_TRACK_MAIN, "head rows", (uint32_t)rows_count, begin_ns);
     return status;
 }
 

@@ -41,6 +41,7 @@ typedef struct {
     const lv_draft_head *draft_head; /* logits of these rows only, instead of the model's head; may be NULL */
     void (*on_block)(void *user);    /* called between blocks, no lease held; may be NULL */
     void *user;
+    lv_spans *spans;   /* layers, products and head are recorded here; may be NULL */
     const lv_log *log; /* a device that failed is told once; may be NULL */
     lv_ledger *ledger;
 } lv_forward_options;

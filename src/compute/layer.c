@@ -243,7 +243,9 @@ static lever_status run_on_device(lv_forward *f, const float *in, size_t width, 
     LV_TRY(lv_forward_flush(f, error));
     lever_error own;
     lv_error_clear(&own);
+    const uint64_t begin_ns = lv_spans_begin(f->options.spans);
     const lever_status status = lv_offload_products(f, in, width, rows_count, matrices, matrices_count, &own);
+    lv_spans_end(f->options.spans, LV_TRACK_MAIN, "device rows", (uint32_t)rows_count, begin_ns);
     if (status != LEVER_OK && lv_offload_failed(f->offload)) {
         f->on_device = false;
         atomic_store_explicit(&f->offload->used, false, memory_order_relaxed);
@@ -410,8 +412,10 @@ lever_status lv_forward_layers(lv_forward *f, uint32_t layer_first, uint32_t lay
     lever_status status = LEVER_OK;
     begin_measuring(f);
     for (uint32_t l = layer_first; l < layer_first + layers_count && status == LEVER_OK; l++) {
+        const uint64_t begin_ns = lv_spans_begin(f->options.spans);
         status = run_stage(f, l, true, error);
         if (status == LEVER_OK) status = run_stage(f, l, false, error);
+        lv_spans_end(f->options.spans, LV_TRACK_MAIN, "layer", l, begin_ns);
         if (status == LEVER_OK) {
             atomic_fetch_add_explicit(&f->counters.layer_rows, f->pass.rows_count, memory_order_relaxed);
             report_progress(f, l + 1);

@@ -263,6 +263,7 @@ static lever_status open_store(lever_engine *engine, lever_error *error) {
         .transform = transform_pinned,
         .transform_user = engine,
         .clock = &lv_clock_real,
+        .spans = engine->spans,
         .log = &engine->log,
         .ledger = engine->ledger,
         .progress = engine->options.progress,
@@ -295,6 +296,7 @@ static lever_status open_forward(lever_engine *engine, lever_error *error) {
         .device_always = engine->accelerator.target_always,
         .on_block = lv_budget_on_block,
         .user = engine,
+        .spans = engine->spans,
         .log = &engine->log,
         .ledger = engine->ledger,
     };
@@ -427,6 +429,8 @@ static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, leve
                             "a tile", error));
     engine->transform_scratch = memory;
     engine->kernels = lv_kernels_best();
+    if (engine->options.trace_spans) LV_TRY(lv_spans_open(&engine->spans, engine->ledger, error));
+    engine->spans_origin_ns = lv_spans_begin(engine->spans);
     LV_TRY(lv_residency_open(engine, error));
     LV_TRY(open_costs(engine, error));
     open_predictor(engine);
@@ -484,6 +488,7 @@ void lever_engine_close(lever_engine **out) {
     lv_forward_close(&engine->forward);
     lv_free(engine->rows);
     lv_store_close(&engine->store);
+    lv_spans_close(&engine->spans);
     lv_free(engine->transform_scratch);
     lv_free(engine->pinned);
     lv_vocab_close(&engine->vocab);

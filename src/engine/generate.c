@@ -9,7 +9,7 @@
 #include "engine/trace.h"
 #include "engine/verification.h"
 
-enum { PIECE_BYTES_MAX = 1024, PRUNE_CAP_DEFAULT = 50 };
+enum { PIECE_BYTES_MAX = 1024, SPAN_BYTES_MAX = 256, PRUNE_CAP_DEFAULT = 50 };
 
 void lever_generate_options_init(lever_generate_options *options) {
     memset(options, 0, sizeof(*options));
@@ -122,6 +122,30 @@ static uint32_t depth_left(const generation *g) {
     return left < LV_TREE_DEPTH_MAX ? (uint32_t)left : LV_TREE_DEPTH_MAX;
 }
 
+/* Gives out what was recorded so far. */
+static void give_spans(const generation *g) {
+    lever_engine *engine = g->session->engine;
+    char line[SPAN_BYTES_MAX];
+    lv_span span;
+    if (!g->options->spans) return;
+    while (lv_spans_take(engine->spans, &span)) {
+        lv_span_write(&span, engine->spans_origin_ns, line, sizeof(line));
+        g->options->spans(g->options->spans_user, line);
+    }
+}
+
+/* The names of the threads, once an answer. */
+static void give_tracks(const generation *g) {
+    const lever_engine *engine = g->session->engine;
+    char line[SPAN_BYTES_MAX];
+    if (!g->options->spans || !engine->spans) return;
+    for (uint32_t track = 0; track < LV_TRACK_LANE + engine->lanes; track++) {
+        if (track != LV_TRACK_MAIN && track != LV_TRACK_DRAFT && track < LV_TRACK_LANE) continue;
+        lv_track_write(track, line, sizeof(line));
+        g->options->spans(g->options->spans_user, line);
+    }
+}
+
 static void watch_cycle(void *user, const lv_cycle *cycle, const lv_cycle_result *result) {
     generation *g = user;
     if (!g->trace) return;
@@ -195,9 +219,12 @@ static lever_status run_cycle(generation *g, lever_error *error) {
     if (session->simulation) lv_simulation_begin_cycle(session->simulation, session->tokens_count, &cycle->costs);
     session->logits_count = 0;
     lv_cycle_result result;
+    const uint64_t begin_ns = lv_spans_begin(session->engine->spans);
     const lever_status status = lv_cycle_run(cycle, g->drafts ? &g->drafter : NULL, &g->target, session->tokens,
                                              session->tokens_count, watch_cycle, g, &result, error);
     lv_verification_end(g->verification);
+    lv_spans_end(session->engine->spans, LV_TRACK_MAIN, "cycle", (uint32_t)session->statistics.cycles, begin_ns);
+    give_spans(g);
     if (status != LEVER_OK) return status;
     g->tree_is_valid = true;
     count_cycle(g, &result);
@@ -430,7 +457,9 @@ lever_status lever_session_generate(lever_session *session, const lever_generate
     set_policy(&g);
     take_snapshot(session->engine, &before);
     if (session->simulation) lv_simulation_begin_answer(session->simulation);
+    give_tracks(&g);
     status = generate_tokens(&g, error);
+    give_spans(&g);
     if (!g.ended || status != LEVER_OK) {
         lv_answer_text text;
         const bool stopped = lv_answer_finish(g.answer, &text);

@@ -62,6 +62,7 @@ static lever_status open_memory(lever_session *session, lever_error *error) {
         .calibration = &session->cycle.calibration,
         .forward_seconds = session->simulation ? lv_simulation_forward : NULL,
         .forward_user = session->simulation,
+        .spans = engine->spans,
         .ledger = engine->ledger,
     };
     return lv_speculation_open(&session->speculation, &options, error);

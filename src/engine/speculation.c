@@ -41,6 +41,8 @@ struct lv_speculation {
     uint32_t paths[LV_DRAFTING_WIDTH_MAX][LV_TREE_DEPTH_MAX];
     lv_speculation_counters counters;
 
+    bool in_own_thread; /* who works: the thread, between begin and end of a job, or the caller */
+
     lv_thread thread;
     pthread_mutex_t lock; /* guards job and changes of it */
     pthread_cond_t changed;
@@ -80,9 +82,15 @@ static lv_row row_of_text(lv_speculation *s, size_t position) {
 static lever_status run_rows(lv_speculation *s, size_t rows_count, lv_compute_threads threads, lever_error *error) {
     lv_draft_model *draft = s->options.draft;
     const lv_pass pass = {.rows = draft->rows, .rows_count = rows_count, .cancel = s->options.cancel};
+    const uint64_t begin_ns = lv_spans_begin(s->options.spans);
     lv_forward_set_threads(draft->forward, threads);
-    LV_TRY(lv_forward_begin(draft->forward, &pass, error));
-    return lv_forward_layers(draft->forward, 0, draft->model->hparams.layers_count, error);
+    lever_status status = lv_forward_begin(draft->forward, &pass, error);
+    if (status == LEVER_OK) {
+        status = lv_forward_layers(draft->forward, 0, draft->model->hparams.layers_count, error);
+    }
+    lv_spans_end(s->options.spans, s->in_own_thread ? LV_TRACK_DRAFT : LV_TRACK_MAIN, "draft rows",
+                 (uint32_t)rows_count, begin_ns);
+    return status;
 }
 
 /* Text up to (not including) `end`, so that at most `left` tokens before it are missing. */
@@ -306,7 +314,9 @@ static void *run_thread(void *user) {
         }
         const job_kind job = s->job;
         pthread_mutex_unlock(&s->lock);
+        s->in_own_thread = true;
         const lever_status status = run_job(s, job, &s->job_error);
+        s->in_own_thread = false;
         pthread_mutex_lock(&s->lock);
         s->job_status = status;
         if (s->job == job) s->job = JOB_NONE;

@@ -22,6 +22,7 @@ typedef struct {
     /* What a forward over `rows` takes by another clock than this machine's; NULL: it is measured. */
     double (*forward_seconds)(void *user, uint32_t rows, lv_split split);
     void *forward_user;
+    lv_spans *spans; /* forwards are recorded here; may be NULL */
     lv_ledger *ledger;
 } lv_speculation_options;
 

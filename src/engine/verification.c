@@ -164,8 +164,10 @@ static lever_status target_verify(void *user, const lv_tree *tree, const uint32_
     lv_store_set_head_wanted(engine->store, true);
     lv_forward_set_threads(engine->forward, split == LV_SPLIT_ONE ? LV_COMPUTE_ONE : LV_COMPUTE_AUTO);
     if (pause) LV_TRY(fetch_rows(session, pause->view, error));
+    const uint64_t begin_ns = lv_spans_begin(engine->spans);
     LV_TRY(lv_forward_begin(engine->forward, &pass, error));
     LV_TRY(run_layers(v, count + 1, pause, &rows_after, &middle, error));
+    lv_spans_end(engine->spans, LV_TRACK_MAIN, "pass rows", count + 1, begin_ns);
     session->cycle.costs.buckets = lv_forward_buckets(engine->forward);
     learn_pass(v, count + 1, rows_after, pause ? pause->layers_before / layers : 1, split, &before, &middle);
     session->statistics.nodes_padded += lv_forward_padded_rows(engine->forward, count + 1) - (count + 1);

@@ -41,14 +41,16 @@ static lever_status read_block(lv_store *store, uint32_t block, uint8_t *data, s
     return status;
 }
 
-static void read_into_slot(lv_store *store, uint32_t slot) {
+static void read_into_slot(lv_store *store, uint32_t lane, uint32_t slot) {
     uint32_t block = store->ring.slots[slot].block;
     pthread_mutex_unlock(&store->lock);
 
     size_t skip = 0;
     lever_error error = {0};
     uint8_t *data = store->slots.data + slot * store->layout->slot_bytes;
+    const uint64_t begin_ns = lv_spans_begin(store->options.spans);
     lever_status status = read_block(store, block, data, &skip, &error);
+    lv_spans_end(store->options.spans, LV_TRACK_LANE + lane, "read block", block, begin_ns);
 
     pthread_mutex_lock(&store->lock);
     lv_ring_finish(&store->ring, slot, skip, status, &error);
@@ -109,7 +111,7 @@ static void *run(void *user) {
         } else if (lane->opening_only) {
             break;
         } else if (lv_ring_take(&store->ring, &slot)) {
-            read_into_slot(store, slot);
+            read_into_slot(store, (uint32_t)(lane - store->lanes), slot);
         } else {
             pthread_cond_wait(&store->work, &store->lock);
         }

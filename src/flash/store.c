@@ -208,7 +208,7 @@ lever_status lv_store_acquire(lv_store *store, uint32_t block, const atomic_bool
     lever_status status = LEVER_OK;
     pthread_mutex_lock(&store->lock);
     if (!look(store, block, lease, &status, error)) {
-        uint64_t begin_ns = lv_clock_now_ns(store->options.clock);
+        uint64_t begin_ns = lv_clock_now_ns(store->options.clock), span_ns = lv_spans_begin(store->options.spans);
         do {
             if (cancel != NULL && atomic_load(cancel)) {
                 status = lv_fail(error, LEVER_E_CANCELLED, "cancelled");
@@ -217,6 +217,7 @@ lever_status lv_store_acquire(lv_store *store, uint32_t block, const atomic_bool
             wait_for_a_read(store, cancel != NULL);
         } while (!look(store, block, lease, &status, error));
         store->counters.wait_ns += lv_clock_now_ns(store->options.clock) - begin_ns;
+        lv_spans_end(store->options.spans, LV_TRACK_MAIN, "wait block", block, span_ns);
     }
     pthread_mutex_unlock(&store->lock);
     return status;

@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 
 #include "base/clock.h"
+#include "base/spans.h"
 #include "flash/layout.h"
 
 typedef struct lv_store lv_store;
@@ -39,6 +40,7 @@ typedef struct {
     lv_pin_transform_fn transform; /* may be NULL */
     void *transform_user;
     const lv_clock *clock;
+    lv_spans *spans; /* reads and waits are recorded here; may be NULL */
     const lv_log *log;
     lv_ledger *ledger;
     lever_progress_fn progress; /* LEVER_STAGE_OPEN while reading pinned blocks; may be NULL */
