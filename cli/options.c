@@ -72,6 +72,8 @@ static const option_row table[] = {
      "threads that compute (default: fast cores)", "4", NULL},
     {"lanes", 0, KIND_COUNT, FIELD(lanes), ON_OPEN, 1, 16, "N",
      "threads that read (default: what doctor found best, else 2)", "2", NULL},
+    {"watch-memory", 0, KIND_FLAG, FIELD(watch_memory), ON_OPEN, 0, 0, NULL,
+     "use less memory while the system is short of it", NULL, NULL},
     {"device", 0, KIND_TEXT, FIELD(device), ON_OPEN, 0, 0, "NAME",
      "computes layers beside the CPU: test, or one that doctor lists (default: cpu, none)", "test", NULL},
     {"device-for", 0, KIND_CHOICE, FIELD(device_use), ON_OPEN, 0, 0, "WHAT",

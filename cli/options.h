@@ -78,6 +78,7 @@ typedef struct {
     bool no_prune, prune_forced, learn;
     int32_t prune_cap;  /* percent; -1: not given */
     const char *oracle; /* a file of token ids; NULL: none */
+    bool watch_memory;
     const char *trace;
     int32_t trace_format;
     bool ignore_end;

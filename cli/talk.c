@@ -37,6 +37,7 @@ bool talk_engine_options(const cli_options *options, talk_paths *paths, lever_en
     if (models_shared_folder(paths->predictors)) engine->predictor_dir = paths->predictors;
     engine->phone = options->phone;
     engine->phone_as = options->phone_as;
+    engine->watch_memory = options->watch_memory;
     engine->device = options->device;
     engine->device_use = (lever_device_use)options->device_use;
     engine->ram_bytes = options->ram_bytes;

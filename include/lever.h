@@ -145,6 +145,7 @@ typedef struct {
     const char *phone_as;       /* sizes that it takes the models to have: "TARGET", "TARGET,DRAFT"; NULL: their own */
     const char *device;         /* computes layers beside the CPU (docs/DEVICES.md); NULL or "cpu": none */
     lever_device_use device_use;
+    bool watch_memory; /* shrink the budget while the system is short of memory, and let it grow again */
     bool trace_spans; /* record what happens when, for lever_generate_options.spans */
     lever_log_fn log; /* may be NULL */
     void *log_user;

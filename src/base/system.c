@@ -171,6 +171,49 @@ void lv_system_memory_read(const char *root, lv_system_memory *memory) {
     }
 }
 
+/* "some avg10=0.00 avg60=0.00 avg300=0.00 total=12345" */
+static bool read_stalls(const char *root, const char *path, uint64_t *stalled_us) {
+    FILE *file = open_below(root, path);
+    if (!file) return false;
+    char line[128];
+    bool found = false;
+    while (!found && fgets(line, sizeof line, file)) {
+        const char *total = strncmp(line, "some ", 5) == 0 ? strstr(line, "total=") : NULL;
+        found = total && sscanf(total, "total=%" SCNu64, stalled_us) == 1;
+    }
+    fclose(file);
+    return found;
+}
+
+/* The path of this process's cgroup of version 2; false: none. */
+static bool find_cgroup_v2(const char *root, char *group, size_t capacity) {
+    FILE *file = open_below(root, "/proc/self/cgroup");
+    if (!file) return false;
+    char line[PATH_BYTES];
+    bool found = false;
+    while (!found && fgets(line, sizeof line, file)) {
+        const cgroup_files *files = NULL;
+        const char *path = cgroup_path(line, &files);
+        found = path && files == &files_v2;
+        if (found) snprintf(group, capacity, "%s", path);
+    }
+    fclose(file);
+    return found;
+}
+
+void lv_system_pressure_read(const char *root, lv_system_pressure *pressure) {
+    *pressure = (lv_system_pressure){0};
+    char group[PATH_BYTES], path[2 * PATH_BYTES];
+    bool found = false;
+    if (find_cgroup_v2(root, group, sizeof group)) {
+        snprintf(path, sizeof path, "%s%s/memory.events", files_v2.mount, group);
+        read_named(root, path, (const wanted_line[]){{"high", &pressure->high_events}, {NULL, NULL}});
+        snprintf(path, sizeof path, "%s%s/memory.pressure", files_v2.mount, group);
+        found = read_stalls(root, path, &pressure->stalled_us);
+    }
+    if (!found) (void)read_stalls(root, "/proc/pressure/memory", &pressure->stalled_us);
+}
+
 void lv_system_trim_heap(void) {
 #ifdef __GLIBC__
     malloc_trim(0);

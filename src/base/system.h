@@ -27,6 +27,14 @@ typedef struct {
 
 void lv_system_memory_read(const char *root, lv_system_memory *memory);
 
+/* Counters that only grow; 0 where the system does not tell. */
+typedef struct {
+    uint64_t stalled_us;  /* in which some thread of the cgroup, or of the system, waited for memory */
+    uint64_t high_events; /* times that the cgroup was throttled at its high mark (version 2) */
+} lv_system_pressure;
+
+void lv_system_pressure_read(const char *root, lv_system_pressure *pressure);
+
 /* Gives freed heap memory back to the system where the C library can. */
 void lv_system_trim_heap(void);
 

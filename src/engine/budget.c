@@ -80,6 +80,20 @@ bool lv_budget_repin(lever_engine *engine, uint64_t more_bytes, uint64_t kept_by
     return limit >= taken;
 }
 
+uint64_t lv_budget_wanted(lever_engine *engine) {
+    pthread_mutex_lock(&engine->budget_lock);
+    const uint64_t limit = engine->budget_pending ? engine->budget_pending : lv_ledger_limit(engine->ledger);
+    pthread_mutex_unlock(&engine->budget_lock);
+    return limit;
+}
+
+uint64_t lv_budget_least(lever_engine *engine) {
+    pthread_mutex_lock(&engine->budget_lock);
+    const uint64_t bytes = fixed_bytes(engine);
+    pthread_mutex_unlock(&engine->budget_lock);
+    return bytes;
+}
+
 lever_status lever_engine_set_budget(lever_engine *engine, uint64_t ram_bytes, lever_error *error) {
     lv_error_clear(error);
     if (!engine) return lv_fail(error, LEVER_E_ARGUMENT, "lever_engine_set_budget: the engine is NULL");

@@ -13,6 +13,7 @@
 #include "base/thread.h"
 #include "compute/offload.h"
 #include "engine/residency.h"
+#include "engine/watch.h"
 #include "model/chat.h"
 
 enum { PREDICTOR_PATH_BYTES = 4096, LANES_DEFAULT = 2, LANES_MAX = 16, THREADS_MAX = 64 };
@@ -472,6 +473,13 @@ lever_status lever_engine_open(lever_engine **out, const lever_engine_options *o
         lever_engine_close(&engine);
         return status;
     }
+    if (options->watch_memory) {
+        const lever_status watched = lv_watch_open(&engine->watch, engine, ledger, error);
+        if (watched != LEVER_OK) {
+            lever_engine_close(&engine);
+            return watched;
+        }
+    }
     engine->open_seconds = lv_seconds(lv_clock_now_ns(&lv_clock_real) - begin_ns);
     *out = engine;
     return LEVER_OK;
@@ -481,6 +489,7 @@ void lever_engine_close(lever_engine **out) {
     if (!out || !*out) return;
     lever_engine *engine = *out;
     lv_ledger *ledger = engine->ledger;
+    lv_watch_close(&engine->watch);
     lv_predictor_close(&engine->predictor);
     lv_free(engine->predictor_path);
     lv_costs_share_close(&engine->costs);

@@ -58,6 +58,8 @@ struct lever_engine {
     pthread_mutex_t transform_lock; /* guards transform_scratch: lanes and the consumer turn blocks into tiles */
     void *transform_scratch;
 
+    struct lv_watch *watch; /* NULL: the budget stays as it is */
+
     pthread_mutex_t budget_lock;
     bool *pinned;             /* by block: what is to be pinned */
     uint64_t pin_bytes;       /* that the plan, or the last budget, leaves for pinned blocks, the head's included */
@@ -78,6 +80,9 @@ typedef struct {
 
 /* budget.c: the limit in force for these options, and whether it is the default share. */
 uint64_t lv_budget_of(const lever_engine_options *options, bool *is_default);
+/* The limit that is in force or about to be, and what an open engine cannot give up. Any thread. */
+uint64_t lv_budget_wanted(lever_engine *engine);
+uint64_t lv_budget_least(lever_engine *engine);
 /* Called between blocks of a pass: takes a waiting lower limit into force as soon as the memory is back. */
 void lv_budget_on_block(void *engine);
 /* Pins what the plan pinned and `more_bytes`, as far as the budget allows when `kept_bytes` stay free for something

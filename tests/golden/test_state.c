@@ -1,0 +1,289 @@
+/* link: --wrap=lv_os_pread,--wrap=lv_system_memory_read */
+/* The state of the system changes while text is being written: less memory, a slower disk. The text stays,
+ * the budget is kept, and what cycles are chosen by follows within a few of them. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/os_file.h"
+#include "base/system.h"
+#include "engine/engine_state.h"
+#include "engine/session_state.h"
+#include "support/check.h"
+#include "support/engines.h"
+#include "support/models.h"
+#include "support/pairs.h"
+
+enum { ANSWER = 96 };
+
+/* --- A system that can be made slow, or short of memory ---------------------------------------------------------- */
+
+static atomic_uint read_sleep_us;
+static atomic_ullong usable_bytes; /* 0: what there is */
+
+static void sleep_us(unsigned us) {
+    if (us > 0) nanosleep(&(struct timespec){us / 1000000, us % 1000000 * 1000L}, NULL);
+}
+
+ssize_t __real_lv_os_pread(int fd, void *data, size_t bytes, uint64_t offset);
+ssize_t __wrap_lv_os_pread(int fd, void *data, size_t bytes, uint64_t offset);
+ssize_t __wrap_lv_os_pread(int fd, void *data, size_t bytes, uint64_t offset) {
+    if (bytes > 4096) sleep_us(atomic_load(&read_sleep_us)); /* blocks, not rows of embeddings */
+    return __real_lv_os_pread(fd, data, bytes, offset);
+}
+
+
+void __real_lv_system_memory_read(const char *root, lv_system_memory *memory);
+void __wrap_lv_system_memory_read(const char *root, lv_system_memory *memory);
+void __wrap_lv_system_memory_read(const char *root, lv_system_memory *memory) {
+    __real_lv_system_memory_read(root, memory);
+    const uint64_t usable = atomic_load(&usable_bytes);
+    if (usable > 0) memory->usable_bytes = usable;
+}
+
+/* --- An answer that is watched ----------------------------------------------------------------------------------- */
+
+typedef struct {
+    lever_engine *engine;
+    lever_session *session;
+    uint64_t cycles;
+    void (*on_cycle)(void *world, uint64_t cycle);
+
+    uint64_t cut_cycle, limit; /* when the budget is cut, and to what */
+    uint64_t below_cycle;      /* the first cycle that ended below; 0: none yet */
+    uint64_t passed;           /* cycles after that which ended above */
+    uint64_t fixed_before, fixed_after; /* what is not pinned */
+    uint64_t pinned_before, pinned_after;
+    double io_target;
+    uint64_t io_cycle; /* the first cycle whose costs knew the slower disk */
+} world;
+
+static void watch_cycle(void *user, const char *line) {
+    (void)line;
+    world *w = user;
+    w->cycles++;
+    if (w->on_cycle) w->on_cycle(w, w->cycles);
+}
+
+static void open_world(world *w, const lever_engine_options *options) {
+    memset(w, 0, sizeof(*w));
+    w->engine = lv_test_open(options);
+    w->session = lv_test_session(w->engine);
+}
+
+static void close_world(world *w) {
+    lever_session_close(&w->session);
+    lever_engine_close(&w->engine);
+}
+
+static void answer(world *w, const int32_t *prompt, size_t count, const lever_generate_options *options,
+                   pair_answer *to) {
+    lever_error error;
+    lever_generate_options watched = *options;
+    watched.trace = watch_cycle;
+    watched.trace_user = w;
+    CHECK_OK(lever_session_prompt(w->session, prompt, count, &error));
+    CHECK_OK(pairs_generate(w->session, &watched, to, &error));
+}
+
+/* --- Less memory ------------------------------------------------------------------------------------------------- */
+
+static uint64_t pinned_of(const world *w) {
+    return lv_ledger_used_by(w->engine->ledger, LV_MEM_PINNED) + lv_ledger_used_by(w->engine->ledger, LV_MEM_HEAD);
+}
+
+static void cut_budget(void *user, uint64_t cycle) {
+    world *w = user;
+    const uint64_t used = lv_ledger_used(w->engine->ledger);
+    if (cycle == w->cut_cycle) {
+        lever_error error;
+        w->pinned_before = pinned_of(w);
+        w->fixed_before = used - w->pinned_before;
+        CHECK_OK(lever_engine_set_budget(w->engine, w->limit, &error));
+        return;
+    }
+    if (cycle < w->cut_cycle) return;
+    const bool below = used <= w->limit && lv_ledger_limit(w->engine->ledger) == w->limit;
+    if (below && w->below_cycle == 0) w->below_cycle = cycle;
+    if (!below && w->below_cycle > 0) w->passed++;
+    w->pinned_after = pinned_of(w);
+    w->fixed_after = used - w->pinned_after;
+}
+
+static void check_cut(const world *w) {
+    assert_true(w->below_cycle > 0);
+    print_message("below the lower budget %u cycles after the cut; pinned %.1f MiB, then %.1f MiB\n",
+                  (unsigned)(w->below_cycle - w->cut_cycle), (double)w->pinned_before / 1048576,
+                  (double)w->pinned_after / 1048576);
+    assert_true(w->below_cycle - w->cut_cycle <= 3);
+    assert_int_equal(w->passed, 0);
+    assert_true(w->pinned_after < w->pinned_before);
+    /* Nothing else was given up. */
+    assert_true(w->fixed_after >= w->fixed_before);
+}
+
+/* To so much that six tenths of what is pinned may stay. */
+static void test_a_budget_that_is_cut(void **state) {
+    (void)state;
+    static const lever_strategy strategies[] = {LEVER_STRATEGY_LEVER, LEVER_STRATEGY_EDGE, LEVER_STRATEGY_AR};
+    for (uint32_t i = 0; i < 6; i++) {
+        const pair_way way = {.level = {[PAIR_COSTS] = 1, [PAIR_BUDGET] = 2, [PAIR_THREADS] = i < 3 ? 0 : 1}};
+        lever_engine_options options;
+        lever_generate_options generate;
+        pairs_engine_options(&options, &way);
+        pairs_generate_options(&generate, &way, ANSWER);
+        generate.strategy = strategies[i % 3];
+        world w;
+        int32_t prompt[PAIR_PROMPT];
+        pair_answer wanted = {0}, got = {0};
+        open_world(&w, &options);
+        pairs_prompt(w.engine, 1, prompt);
+        answer(&w, prompt, PAIR_PROMPT, &generate, &wanted);
+        w.cycles = 0;
+        w.cut_cycle = 4;
+        const uint64_t used = lv_ledger_used(w.engine->ledger), pinned = pinned_of(&w);
+        w.limit = used - pinned + pinned * 6 / 10;
+        w.on_cycle = cut_budget;
+        answer(&w, prompt, PAIR_PROMPT, &generate, &got);
+        pairs_check_same(&got, &wanted, "a budget that was cut");
+        check_cut(&w);
+        close_world(&w);
+    }
+}
+
+/* The real pair, its whole budget cut to 60 %. */
+static void test_the_real_pair(void **state) {
+    (void)state;
+    char target[1024], draft[1024];
+    const char *path = model_path(MODEL_QWEN_1_5B);
+    if (!path) skip();
+    snprintf(target, sizeof(target), "%s", path);
+    path = model_path(MODEL_QWEN_0_5B);
+    if (!path) skip();
+    snprintf(draft, sizeof(draft), "%s", path);
+    lever_engine_options options;
+    lv_test_options(&options, target);
+    options.draft_path = draft;
+    options.draft_forced = true;
+    options.ram_unlimited = false;
+    options.ram_bytes = (uint64_t)1900 << 20;
+    lever_generate_options generate;
+    lever_generate_options_init(&generate);
+    generate.temperature = 0;
+    generate.tokens_max = 48;
+    world w;
+    open_world(&w, &options);
+    int32_t prompt[16];
+    size_t count = 0;
+    lever_error error;
+    static const char text[] = "def fibonacci(n):\n";
+    CHECK_OK(lever_tokenize(w.engine, text, sizeof(text) - 1, true, false, prompt, 16, &count, &error));
+    pair_answer wanted = {0}, got = {0};
+    answer(&w, prompt, count, &generate, &wanted);
+    w.cycles = 0;
+    w.cut_cycle = 3;
+    w.limit = options.ram_bytes * 6 / 10;
+    w.on_cycle = cut_budget;
+    answer(&w, prompt, count, &generate, &got);
+    pairs_check_same(&got, &wanted, "the real pair, cut to 60 %");
+    check_cut(&w);
+    close_world(&w);
+}
+
+/* --- The watch --------------------------------------------------------------------------------------------------- */
+
+static void wait_for_looks(void *user, uint64_t cycle) {
+    (void)user;
+    if (cycle == 8) atomic_store(&usable_bytes, 1);
+    if (cycle >= 8 && cycle < 20) sleep_us(60000);
+}
+
+/* The system says that nothing is left: all that is pinned goes; then there is plenty, and it comes back. */
+static void test_watching_memory(void **state) {
+    (void)state;
+    const pair_way way = {.level = {[PAIR_COSTS] = 1, [PAIR_BUDGET] = 2}};
+    lever_engine_options options;
+    lever_generate_options generate;
+    pairs_engine_options(&options, &way);
+    pairs_generate_options(&generate, &way, ANSWER);
+    generate.strategy = LEVER_STRATEGY_AR;
+    options.watch_memory = true;
+    atomic_store(&usable_bytes, (uint64_t)1 << 40);
+    world w;
+    int32_t prompt[PAIR_PROMPT];
+    pair_answer wanted = {0}, got = {0};
+    open_world(&w, &options);
+    pairs_prompt(w.engine, 2, prompt);
+    answer(&w, prompt, PAIR_PROMPT, &generate, &wanted);
+    const uint64_t pinned = pinned_of(&w);
+    assert_true(pinned > 0);
+    w.cycles = 0;
+    w.on_cycle = wait_for_looks;
+    answer(&w, prompt, PAIR_PROMPT, &generate, &got);
+    pairs_check_same(&got, &wanted, "while memory was short");
+    assert_int_equal(pinned_of(&w), 0);
+    assert_true(lv_ledger_used(w.engine->ledger) <= lv_ledger_limit(w.engine->ledger));
+    atomic_store(&usable_bytes, (uint64_t)1 << 40);
+    w.on_cycle = NULL;
+    for (uint32_t i = 0; i < 100 && pinned_of(&w) < pinned; i++) {
+        sleep_us(100000);
+        answer(&w, prompt, PAIR_PROMPT, &generate, &got);
+        pairs_check_same(&got, &wanted, "when it was back");
+    }
+    assert_int_equal(pinned_of(&w), pinned);
+    atomic_store(&usable_bytes, 0);
+    close_world(&w);
+}
+
+/* --- Slower ------------------------------------------------------------------------------------------------------ */
+
+enum { FAST_READ_US = 3000, SLOW_READ_US = 10000, SLOW_FROM = 6, FOLLOWS_WITHIN = 6 };
+
+static void slow_the_disk(void *user, uint64_t cycle) {
+    world *w = user;
+    if (cycle == SLOW_FROM) atomic_store(&read_sleep_us, SLOW_READ_US);
+    if (cycle > SLOW_FROM && w->io_cycle == 0 && w->session->cycle.costs.io_seconds >= w->io_target)
+        w->io_cycle = cycle;
+}
+
+/* Reads take three times as long from the sixth cycle on: a few cycles later the costs know most of it. */
+static void test_a_disk_that_is_throttled(void **state) {
+    (void)state;
+    const pair_way way = {.level = {[PAIR_STRATEGY] = 0}};
+    lever_engine_options options;
+    lever_generate_options generate;
+    pairs_engine_options(&options, &way);
+    pairs_generate_options(&generate, &way, ANSWER);
+    options.lanes = 1;
+    world w;
+    int32_t prompt[PAIR_PROMPT];
+    pair_answer wanted = {0}, got = {0};
+    open_world(&w, &options);
+    pairs_prompt(w.engine, 1, prompt);
+    answer(&w, prompt, PAIR_PROMPT, &generate, &wanted);
+    atomic_store(&read_sleep_us, FAST_READ_US);
+    answer(&w, prompt, PAIR_PROMPT, &generate, &got);
+    uint32_t blocks = 0;
+    for (uint32_t b = 0; b < w.engine->weights->layout->head_block_first; b++) blocks += !w.engine->pinned[b];
+    assert_true(blocks >= 3);
+    w.cycles = 0;
+    w.io_target = 0.6 * 1e-6 * SLOW_READ_US * blocks;
+    w.on_cycle = slow_the_disk;
+    answer(&w, prompt, PAIR_PROMPT, &generate, &got);
+    atomic_store(&read_sleep_us, 0);
+    pairs_check_same(&got, &wanted, "a slower disk");
+    assert_true(w.io_cycle > 0);
+    print_message("the costs knew of the slower disk %u cycles later\n", (unsigned)(w.io_cycle - SLOW_FROM));
+    assert_true(w.io_cycle - SLOW_FROM <= FOLLOWS_WITHIN);
+    close_world(&w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_budget_that_is_cut),
+        cmocka_unit_test(test_the_real_pair),
+        cmocka_unit_test(test_watching_memory),
+        cmocka_unit_test(test_a_disk_that_is_throttled),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
