@@ -146,8 +146,8 @@ typedef struct {
     const char *device;         /* computes layers beside the CPU (docs/DEVICES.md); NULL or "cpu": none */
     lever_device_use device_use;
     bool watch_memory; /* shrink the budget while the system is short of memory, and let it grow again */
-    bool trace_spans; /* record what happens when, for lever_generate_options.spans */
-    lever_log_fn log; /* may be NULL */
+    bool trace_spans;  /* record what happens when, for lever_generate_options.spans */
+    lever_log_fn log;  /* may be NULL */
     void *log_user;
     lever_progress_fn progress; /* may be NULL */
     void *progress_user;

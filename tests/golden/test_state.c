@@ -32,7 +32,6 @@ ssize_t __wrap_lv_os_pread(int fd, void *data, size_t bytes, uint64_t offset) {
     return __real_lv_os_pread(fd, data, bytes, offset);
 }
 
-
 void __real_lv_system_memory_read(const char *root, lv_system_memory *memory);
 void __wrap_lv_system_memory_read(const char *root, lv_system_memory *memory);
 void __wrap_lv_system_memory_read(const char *root, lv_system_memory *memory) {
@@ -49,9 +48,9 @@ typedef struct {
     uint64_t cycles;
     void (*on_cycle)(void *world, uint64_t cycle);
 
-    uint64_t cut_cycle, limit; /* when the budget is cut, and to what */
-    uint64_t below_cycle;      /* the first cycle that ended below; 0: none yet */
-    uint64_t passed;           /* cycles after that which ended above */
+    uint64_t cut_cycle, limit;          /* when the budget is cut, and to what */
+    uint64_t below_cycle;               /* the first cycle that ended below; 0: none yet */
+    uint64_t passed;                    /* cycles after that which ended above */
     uint64_t fixed_before, fixed_after; /* what is not pinned */
     uint64_t pinned_before, pinned_after;
     double io_target;

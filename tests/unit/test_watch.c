@@ -14,9 +14,19 @@ static void test_one_look(void **state) {
         {"enough", {MIB(4096), MIB(8192), 0, false}, MIB(800), MIB(200), MIB(900), MIB(900), MIB(900)},
         {"enough, no budget", {MIB(4096), MIB(8192), 0, false}, MIB(800), MIB(200), UINT64_MAX, UINT64_MAX, UINT64_MAX},
         {"short by 309 MiB", {MIB(100), MIB(8180), 0, false}, MIB(800), MIB(200), MIB(900), MIB(900), MIB(800 - 309)},
-        {"short, no budget", {MIB(100), MIB(8180), 0, false}, MIB(800), MIB(200), UINT64_MAX, UINT64_MAX,
+        {"short, no budget",
+         {MIB(100), MIB(8180), 0, false},
+         MIB(800),
+         MIB(200),
+         UINT64_MAX,
+         UINT64_MAX,
          MIB(800 - 309)},
-        {"short by a little: a sixteenth", {MIB(408), MIB(8180), 0, false}, MIB(800), MIB(200), MIB(900), MIB(900),
+        {"short by a little: a sixteenth",
+         {MIB(408), MIB(8180), 0, false},
+         MIB(800),
+         MIB(200),
+         MIB(900),
+         MIB(900),
          MIB(750)},
         {"stalled", {MIB(4096), MIB(8192), 0.2, false}, MIB(800), MIB(200), MIB(900), MIB(900), MIB(750)},
         {"hardly stalled", {MIB(4096), MIB(8192), 0.05, false}, MIB(800), MIB(200), MIB(900), MIB(900), MIB(900)},
@@ -25,12 +35,16 @@ static void test_one_look(void **state) {
         {"more than all", {0, MIB(65536), 0, false}, MIB(400), 0, MIB(900), MIB(900), 0},
         {"already at the least", {0, MIB(8192), 0, false}, MIB(300), MIB(300), MIB(900), MIB(300), MIB(300)},
         {"never raised by being short", {0, MIB(8192), 0, false}, MIB(300), MIB(350), MIB(900), MIB(300), MIB(300)},
-        {"a reserve of at most 512 MiB", {MIB(600), MIB(65536), 0, false}, MIB(800), MIB(200), MIB(900), MIB(900),
+        {"a reserve of at most 512 MiB",
+         {MIB(600), MIB(65536), 0, false},
+         MIB(800),
+         MIB(200),
+         MIB(900),
+         MIB(900),
          MIB(900)},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        lv_watch_state s = {
-            .used_bytes = cases[i].used, .least_bytes = cases[i].least, .most_bytes = cases[i].most};
+        lv_watch_state s = {.used_bytes = cases[i].used, .least_bytes = cases[i].least, .most_bytes = cases[i].most};
         const uint64_t got = lv_watch_next(&s, &cases[i].reading, cases[i].limit);
         if (got != cases[i].wanted) fail_msg("%s: %llu MiB", cases[i].name, (unsigned long long)(got >> 20));
     }
