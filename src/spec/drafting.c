@@ -293,16 +293,16 @@ uint32_t lv_drafting_next(const lv_drafting *d, const lv_drafting_view *view, ui
     return 0;
 }
 
-uint32_t lv_drafting_fit(const lv_drafting_view *view, const float *weights, uint32_t count) {
+uint32_t lv_drafting_fit(const lv_drafting *d, const lv_drafting_view *view, const float *weights, uint32_t count) {
     if (view->costs->buckets.count == 0) return count;
     double tokens = 1;
     for (uint32_t i = 0; i < count; i++) tokens += (double)weights[i];
     uint32_t best = count;
-    double best_rate = tokens / seconds_of(view, view->drafted_seconds, count, tokens);
+    double best_rate = tokens / seconds_of(d, view, view->drafted_seconds, count, tokens);
     /* Rows are the nodes and the root. */
     for (uint32_t at = count, below = count + 1; (below = lv_buckets_below(&view->costs->buckets, below)) > 0;) {
         while (at > below - 1) tokens -= (double)weights[--at];
-        const double rate = tokens / seconds_of(view, view->drafted_seconds, at, tokens);
+        const double rate = tokens / seconds_of(d, view, view->drafted_seconds, at, tokens);
         if (rate > best_rate) {
             best_rate = rate;
             best = at;
@@ -312,11 +312,11 @@ uint32_t lv_drafting_fit(const lv_drafting_view *view, const float *weights, uin
 }
 
 /* The policies that do not look at costs: their list, the best first, is cut where a smaller bucket pays. */
-static void fit_choice(const lv_drafting_view *view, lv_drafting_choice *choice) {
+static void fit_choice(const lv_drafting *d, const lv_drafting_view *view, lv_drafting_choice *choice) {
     if (view->costs->buckets.count == 0) return;
     float weights[LV_DRAFTING_NODES_MAX];
     for (uint32_t i = 0; i < choice->nodes_count; i++) weights[i] = view->tree->nodes[choice->nodes[i]].w;
-    choice->nodes_count = lv_drafting_fit(view, weights, choice->nodes_count);
+    choice->nodes_count = lv_drafting_fit(d, view, weights, choice->nodes_count);
 }
 
 static void sort_ascending(uint32_t *nodes, uint32_t count) {
@@ -339,10 +339,10 @@ void lv_drafting_choose(const lv_drafting *d, const lv_drafting_view *view, lv_d
         memcpy(choice->nodes, ranked, choice->nodes_count * sizeof(*ranked));
     } else if (d->depth_max > 0 && d->strategy == LEVER_STRATEGY_CHAIN) {
         choose_chain(d, view, choice);
-        fit_choice(view, choice);
+        fit_choice(d, view, choice);
     } else if (d->depth_max > 0 && d->strategy == LEVER_STRATEGY_EDGE) {
         choose_edge(d, view, choice);
-        fit_choice(view, choice);
+        fit_choice(d, view, choice);
     }
     sort_ascending(choice->nodes, choice->nodes_count);
     choice->tokens = 1;

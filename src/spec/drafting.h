@@ -64,7 +64,8 @@ typedef struct {
 
 /* How many of `count` nodes, whose weights fall, go into the pass where a device computes fixed numbers of rows: all of
  * them, padded, or as many as fill a smaller number, whichever gives more tokens a second. */
-uint32_t lv_drafting_fit(const lv_drafting_view *view, const float *weights, uint32_t count);
+uint32_t lv_drafting_fit(const lv_drafting *drafting, const lv_drafting_view *view, const float *weights,
+                         uint32_t count);
 
 void lv_drafting_choose(const lv_drafting *drafting, const lv_drafting_view *view, lv_drafting_choice *choice);
 

@@ -62,6 +62,8 @@ static lv_costs costs_of(double milliseconds_a_row, double io_milliseconds) {
 
 static void test_padded_or_cut(void **state) {
     (void)state;
+    lv_drafting drafting;
+    lv_drafting_init(&drafting, LEVER_STRATEGY_CHAIN);
     static const struct {
         const char *name;
         uint32_t count; /* nodes, each with the weight; `last` for those from `cut` on */
@@ -84,14 +86,14 @@ static void test_padded_or_cut(void **state) {
         const lv_drafting_view view = {.costs = &costs, .split = LV_SPLIT_ALL};
         float weights[LV_DRAFTING_NODES_MAX];
         for (uint32_t n = 0; n < cases[i].count; n++) weights[n] = n < cases[i].cut ? cases[i].weight : cases[i].last;
-        const uint32_t got = lv_drafting_fit(&view, weights, cases[i].count);
+        const uint32_t got = lv_drafting_fit(&drafting, &view, weights, cases[i].count);
         if (got != cases[i].wanted) fail_msg("%s: %u", cases[i].name, got);
     }
     lv_costs costs = costs_of(1, 0);
     costs.buckets = any;
     const lv_drafting_view view = {.costs = &costs, .split = LV_SPLIT_ALL};
     const float unlikely[8] = {0};
-    assert_int_equal(lv_drafting_fit(&view, unlikely, 8), 8);
+    assert_int_equal(lv_drafting_fit(&drafting, &view, unlikely, 8), 8);
 }
 
 /* A pass costs what its bucket costs, and what was learned from 5 rows is known of 8. */
