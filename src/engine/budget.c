@@ -57,12 +57,18 @@ static uint64_t fixed_bytes(const lever_engine *engine) {
     return bytes;
 }
 
-/* Which blocks are pinned when `left` bytes are there for them: the head first, since it is of one piece. */
+/* Which blocks are pinned when `left` bytes are there for them: the head first, since it is of one piece. Blocks are
+ * spread by what they hold; in memory they take whole pages, so less is asked for until it fits. */
 static void choose_pins(lever_engine *engine, uint64_t left) {
     const lv_layout *layout = engine->weights->layout;
     const uint64_t head = lv_plan_head_bytes(layout);
     const bool head_pinned = left >= head;
-    lv_plan_pins(layout, head_pinned, head_pinned ? left - head : left, engine->pinned);
+    uint64_t target = head_pinned ? left - head : left;
+    for (;;) {
+        const uint64_t taken = lv_plan_pins(layout, head_pinned, target, engine->pinned);
+        if (taken <= left) return;
+        target = target > taken - left ? target - (taken - left) : 0;
+    }
 }
 
 bool lv_budget_repin(lever_engine *engine, uint64_t more_bytes, uint64_t kept_bytes) {
