@@ -17,6 +17,7 @@
 #include "base/system.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "compute/device.h"
 #include "compute/linear.h"
 #include "engine/costs_file.h"
 #include "engine/engine_state.h"
@@ -384,6 +385,12 @@ static lever_status look_at_model(doctor *d, const char *path, lever_error *erro
     return status;
 }
 
+static void tell_device(void *user, const char *name, const char *description) {
+    char key[128];
+    snprintf(key, sizeof(key), "device.%s", name);
+    tell(user, LEVER_FACT_MEASURED, key, "", "%s", description);
+}
+
 void lever_doctor_options_init(lever_doctor_options *options) {
     memset(options, 0, sizeof(*options));
 }
@@ -405,6 +412,7 @@ lever_status lever_doctor(const lever_doctor_options *options, lever_finding_fn 
     }
     if (options->draft_path) LV_TRY(look_at(options->draft_path, &status, error));
     look_at_processor(&d);
+    lv_device_list(tell_device, &d);
     LV_TRY(look_at_memory(&d, error));
     LV_TRY(look_at_disk(&d, path, error));
     return is_folder ? LEVER_OK : look_at_model(&d, path, error);
