@@ -111,7 +111,7 @@ static void test_every_way_gives_the_same_text(void **state) {
     reference *r = make_reference();
     static const char *const devices[] = {"test", "test:buckets=8", "test:buckets=3+24"};
     pair_way ways[PAIR_WAYS_MAX];
-    const uint32_t count = pairs_covering(ways, 24, PAIR_WAYS_MAX);
+    const uint32_t count = pairs_covering(ways, 12, PAIR_WAYS_MAX);
     uint64_t device_rows = 0, rows = 0, padded = 0, accepted = 0;
     for (uint32_t i = 0; i < count; i++) {
         pair_answer got = {0};
@@ -156,14 +156,14 @@ static void test_a_failing_device_leaves_the_text(void **state) {
     const pair_way way = {.level = {[PAIR_COSTS] = 1}};
     const pair_way pinned = {.level = {[PAIR_COSTS] = 1, [PAIR_BUDGET] = 1, [PAIR_SAMPLING] = 2}};
     uint32_t failed = 0;
-    for (uint32_t run = 60; run < 1500; run = run * 5 / 4 + 1) {
+    for (uint32_t run = 60; run < 1500; run = run * 8 / 5 + 1) {
         char device[64];
         snprintf(device, sizeof(device), "test:fail=%u", run);
         pair_answer got = {0};
         failed +=
             answer_on(r, device, run % 2 ? LEVER_DEVICE_TARGET : LEVER_DEVICE_BOTH, run % 3 ? &way : &pinned, &got);
     }
-    assert_true(failed >= 5);
+    assert_true(failed >= 3);
     free(r);
 }
 
