@@ -526,6 +526,17 @@ void lever_engine_get_plan(const lever_engine *engine, lever_plan *plan) {
     pthread_mutex_unlock(lock);
 }
 
+/* The draft may come and go meanwhile. */
+static bool has_draft_failed(const lever_engine *engine) {
+    if (!engine->draft || !engine->accelerator.draft) return false;
+    pthread_mutex_t *lock = &((lever_engine *)(uintptr_t)engine)->residency.lock;
+    pthread_mutex_lock(lock);
+    const lv_forward *forward = engine->draft->forward;
+    const bool failed = engine->accelerator.draft_lost || (forward && lv_forward_device_failed(forward));
+    pthread_mutex_unlock(lock);
+    return failed;
+}
+
 void lever_engine_get_info(const lever_engine *engine, lever_engine_info *info) {
     *info = (lever_engine_info){
         .architecture = engine->model->arch_name,
@@ -548,8 +559,7 @@ void lever_engine_get_info(const lever_engine *engine, lever_engine_info *info) 
         .device = engine->device_name,
         .device_target = engine->accelerator.target != NULL,
         .device_draft = engine->accelerator.draft != NULL,
-        .device_failed = lv_forward_device_failed(engine->forward) ||
-                         (engine->draft && lv_forward_device_failed(engine->draft->forward)),
+        .device_failed = lv_forward_device_failed(engine->forward) || has_draft_failed(engine),
         .open_seconds = engine->open_seconds,
     };
 }
