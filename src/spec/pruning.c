@@ -22,8 +22,8 @@ static void take_candidate(lv_pruning_view *view, const lv_tree *tree, uint32_t 
     view->candidates[*count].token = one->token;
     view->candidates[*count].node = node;
     view->candidates[*count].row = shadow ? LV_PRUNING_SHADOW : one->row;
-    view->candidates[*count].a = view->candidates[*count].share = one->a;
-    lv_predictor_features(&one->feature, one->a, view->candidates[*count].features);
+    view->candidates[*count].a = view->candidates[*count].share = one->drafted;
+    lv_predictor_features(&one->feature, one->drafted, view->candidates[*count].features);
     (*count)++;
 }
 

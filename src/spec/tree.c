@@ -31,6 +31,7 @@ void lv_tree_reset(lv_tree *tree, int32_t root_token) {
         .first_child = LV_TREE_NONE,
         .next_sibling = LV_TREE_NONE,
         .a = 1,
+        .drafted = 1,
         .w = 1,
         .slot = LV_TREE_NONE,
         .row = LV_TREE_NONE,
@@ -41,7 +42,7 @@ void lv_tree_reset(lv_tree *tree, int32_t root_token) {
 /* A parent that became likelier makes all below it so. */
 static void raise(lv_tree *tree, uint32_t node, float a) {
     lv_node *nodes = tree->nodes;
-    nodes[node].a = a;
+    nodes[node].a = nodes[node].drafted = a;
     nodes[node].w = nodes[nodes[node].parent].w * a;
     if (nodes[node].first_child == LV_TREE_NONE) return;
     for (uint32_t i = node + 1; i < tree->nodes_count; i++) {
@@ -55,7 +56,7 @@ uint32_t lv_tree_add(lv_tree *tree, uint32_t parent, int32_t token, const lv_fea
     uint32_t last = LV_TREE_NONE;
     for (uint32_t child = nodes[parent].first_child; child != LV_TREE_NONE; child = nodes[child].next_sibling) {
         if (nodes[child].token == token) {
-            if (a > nodes[child].a) raise(tree, child, a);
+            if (a > nodes[child].drafted) raise(tree, child, a);
             return child;
         }
         last = child;
@@ -69,6 +70,7 @@ uint32_t lv_tree_add(lv_tree *tree, uint32_t parent, int32_t token, const lv_fea
         .first_child = LV_TREE_NONE,
         .next_sibling = LV_TREE_NONE,
         .a = a,
+        .drafted = a,
         .w = nodes[parent].w * a,
         .feature = *feature,
         .slot = LV_TREE_NONE,
@@ -141,7 +143,7 @@ void lv_tree_reroot(lv_tree *tree, uint32_t root) {
         node.feature.depth = (uint16_t)(node.feature.depth - depth);
         if (i == root) {
             node.parent = LV_TREE_NONE;
-            node.a = node.w = 1;
+            node.a = node.drafted = node.w = 1;
         } else {
             node.parent = moved[node.parent];
             node.w = nodes[node.parent].w * node.a;

@@ -24,10 +24,11 @@ typedef struct {
     int32_t token;
     uint32_t parent;                    /* LV_TREE_NONE for the root */
     uint32_t first_child, next_sibling; /* LV_TREE_NONE: none */
-    float a;                            /* P(matches | its parent matched), calibrated */
-    float w;                            /* product of a along the path; 1 for the root */
-    lv_feature feature;                 /* what `a` was derived from; its depth is the node's */
-    uint32_t slot;                      /* of the draft's cache, LV_TREE_NONE: none (the root's is its position) */
+    float a;            /* P(matches | its parent matched): drafted, or as the target's layers score it */
+    float drafted;      /* the same as the sources say it, calibrated */
+    float w;            /* product of a along the path; 1 for the root */
+    lv_feature feature; /* what `a` was derived from; its depth is the node's */
+    uint32_t slot;      /* of the draft's cache, LV_TREE_NONE: none (the root's is its position) */
     bool expanded;
     bool ahead;   /* expanded while a pass was running */
     bool pruned;  /* was in the pass, and went in its middle */
@@ -47,8 +48,8 @@ void lv_tree_close(lv_tree *tree); /* zeroed is accepted */
 /* Nothing but a root. */
 void lv_tree_reset(lv_tree *tree, int32_t root_token);
 
-/* Adds a child, or returns the one that has this token already: its `a` is then the larger of both. LV_TREE_NONE when
- * the tree is full or too deep. `feature->depth` is set here. */
+/* Adds a child, or returns the one that has this token already: its `drafted` is then the larger of both. LV_TREE_NONE
+ * when the tree is full or too deep. `feature->depth` is set here. */
 uint32_t lv_tree_add(lv_tree *tree, uint32_t parent, int32_t token, const lv_feature *feature, float a);
 
 uint32_t lv_tree_child(const lv_tree *tree, uint32_t parent, int32_t token); /* or LV_TREE_NONE */

@@ -1,6 +1,8 @@
 /* Pruning: what is promised of the rows that go on, over random trees; the choice against every other; the watch. */
 #include "spec/pruning.h"
 
+#include <stdlib.h>
+
 #include "base/rng.h"
 #include "support/check.h"
 
@@ -72,6 +74,29 @@ static void test_view(void **state) {
         }
         lv_tree_close(&w.tree);
     }
+}
+
+/* What was scored stays in the tree until the next cycle, but is never taken for what the draft said. */
+static void test_scores_are_not_drafted(void **state) {
+    (void)state;
+    world w;
+    grow(&w, 3, 200);
+    const uint32_t count = w.view.candidates_first[w.view.rows_count];
+    float *drafted = calloc(count, sizeof(float));
+    assert_non_null(drafted);
+    for (uint32_t c = 0; c < count; c++) drafted[c] = w.view.candidates[c].a;
+    lv_pruning_apply(&w.view, &w.tree);
+    lv_pruning_view again;
+    lv_pruning_take(&again, &w.tree, w.nodes, w.nodes_count);
+    assert_int_equal(again.candidates_first[again.rows_count], count);
+    uint32_t scored = 0;
+    for (uint32_t c = 0; c < count; c++) {
+        assert_true(again.candidates[c].a == drafted[c]);
+        scored += w.tree.nodes[again.candidates[c].node].a != drafted[c];
+    }
+    assert_true(scored > count / 2);
+    free(drafted);
+    lv_tree_close(&w.tree);
 }
 
 /* The backbone, by hand: down the likeliest rows. */
@@ -209,9 +234,13 @@ static void test_watch(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_view),           cmocka_unit_test(test_cap_backbone_and_worth),
-        cmocka_unit_test(test_free_rows_stay), cmocka_unit_test(test_nothing_is_better),
-        cmocka_unit_test(test_knowing),        cmocka_unit_test(test_watch),
+        cmocka_unit_test(test_view),
+        cmocka_unit_test(test_scores_are_not_drafted),
+        cmocka_unit_test(test_cap_backbone_and_worth),
+        cmocka_unit_test(test_free_rows_stay),
+        cmocka_unit_test(test_nothing_is_better),
+        cmocka_unit_test(test_knowing),
+        cmocka_unit_test(test_watch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
