@@ -95,7 +95,7 @@ static void show_result(const cli_options *options, const lever_train_result *r)
          "candidates go (by the draft alone %.1f %%); loss %.3f instead of %.3f",
          r->layer, r->layers_count, 100 * r->recall, 100 * r->draft_recall, r->loss, r->draft_loss);
     note(options, "%llu samples in %.0f s, learned in %.0f s; %s is written (%llu bytes)",
-         (unsigned long long)(r->learned_samples + r->held_out_samples), r->collect_seconds, r->learn_seconds, r->path,
+         (unsigned long long)r->learned_samples + r->held_out_samples, r->collect_seconds, r->learn_seconds, r->path,
          (unsigned long long)r->file_bytes);
 }
 

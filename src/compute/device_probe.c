@@ -287,7 +287,7 @@ static double seconds_since(uint64_t begin_ns) {
 static lever_status time_bucket(probe *p, const lv_device_matrix *part, const uint8_t *weights, float *out, uint32_t b,
                                 lever_error *error) {
     const uint32_t bucket = p->device->facts.buckets.rows[b];
-    double device = INFINITY, cpu = INFINITY;
+    double device = (double)INFINITY, cpu = (double)INFINITY;
     LV_TRY(lv_device_prepare(p->device, part, bucket, error));
     for (uint32_t i = 0; i < TIMES; i++) {
         uint64_t begin_ns = lv_clock_now_ns(&lv_clock_real);
@@ -345,7 +345,7 @@ static lever_status try_costs(probe *p, const lv_device_matrix *part, lever_erro
         }
         status = lv_device_write(p->in, 0, p->rows, largest_bucket(p) * p->elements, error);
     }
-    p->findings->upload_seconds = INFINITY;
+    p->findings->upload_seconds = (double)INFINITY;
     for (uint32_t i = 0; i < TIMES && status == LEVER_OK; i++) {
         const uint64_t begin_ns = lv_clock_now_ns(&lv_clock_real);
         status = load(p, part, weights, error);

@@ -448,7 +448,7 @@ static lever_status load_block(void *user, const stored_heading *heading, uint32
     const size_t width = heading->width;
     lv_sample *to = (lv_sample *)l->to->samples_memory + l->count;
     memcpy(to, samples, samples_count * sizeof(*to));
-    memcpy((uint16_t *)l->to->hidden_memory + l->count * width, hidden + l->index * samples_count * width,
+    memcpy((uint16_t *)l->to->hidden_memory + l->count * width, hidden + (size_t)l->index * samples_count * width,
            samples_count * width * sizeof(*hidden));
     for (uint32_t s = 0; s < samples_count; s++) {
         for (uint32_t i = 0; i < to[s].candidates_count; i++) {

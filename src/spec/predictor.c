@@ -359,10 +359,11 @@ static lever_status check_file(const uint8_t *bytes, size_t count, const char *n
 
 lever_status lv_predictor_read(lv_predictor **out, const uint8_t *bytes, size_t count, const char *name,
                                lv_ledger *ledger, lever_error *error) {
-    lv_predictor_shape shape;
+    lv_predictor_shape shape = {0};
     *out = NULL;
     LV_TRY(check_file(bytes, count, name, &shape, error));
     LV_TRY(lv_predictor_open(out, &shape, 0, ledger, error));
+    assert(*out);
     const size_t values_count = lv_predictor_values_count(&shape);
     (*out)->recall = (float)get_u32(bytes + 48) / 1e6f;
     for (size_t i = 0; i < values_count; i++) {

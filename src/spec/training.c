@@ -175,7 +175,8 @@ double lv_training_recall(lv_scored *scored, size_t count, double kept) {
     qsort(scored, count, sizeof(*scored), compare_shares);
     for (size_t i = 0; i < count; i++) {
         matched += scored[i].matched;
-        found += scored[i].matched && (i < stay || scored[i].best);
+        const bool stays = i < stay || scored[i].best;
+        found += stays && scored[i].matched;
     }
     return matched > 0 ? (double)found / (double)matched : 1;
 }

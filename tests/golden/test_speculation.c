@@ -79,7 +79,7 @@ static void test_every_way_gives_the_same_text(void **state) {
     plain_answers *plain = make_plain_answers();
     pair_way ways[PAIR_WAYS_MAX];
     const uint32_t count = pairs_covering(ways, WAYS_LEAST, PAIR_WAYS_MAX);
-    uint64_t accepted = 0, drafted_ahead = 0;
+    uint64_t accepted = 0, drafted_ahead = 0, hit = 0;
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t p = i % PAIR_PROMPTS;
         const pair_answer *wanted = &plain->answers[p][ways[i].level[PAIR_SAMPLING]];
@@ -94,7 +94,8 @@ static void test_every_way_gives_the_same_text(void **state) {
         assert_int_equal(got.statistics.strategy, options.strategy);
         assert_true(got.statistics.cycles <= ANSWER);
         accepted += got.statistics.nodes_accepted;
-        drafted_ahead += got.statistics.ahead_hit_rate > 0;
+        drafted_ahead += got.statistics.draft_hidden_seconds > 0;
+        hit += got.statistics.ahead_hit_rate > 0;
         /* The draft stays out of plain decoding on the same session. */
         prompt(session, plain->prompts[p], PAIR_PROMPT);
         options.strategy = LEVER_STRATEGY_AR;
@@ -106,7 +107,7 @@ static void test_every_way_gives_the_same_text(void **state) {
     }
     /* Else this would be a test of plain decoding. */
     assert_true(accepted > count * ANSWER / 4);
-    assert_true(drafted_ahead > 4);
+    assert_true(drafted_ahead > 1 && hit > 1);
     free(plain);
 }
 
