@@ -12,7 +12,7 @@
 #include "base/memory.h"
 #include "compute/forward_state.h"
 
-enum { NOWHERE = UINT32_MAX };
+#define NOWHERE UINT32_MAX
 
 /* --- Sizes ------------------------------------------------------------------------------------------------------- */
 
