@@ -89,7 +89,7 @@ static void choose_ahead(lv_cycle *cycle) {
     }
     cycle->trying_best = true;
     cycle->trying_ahead = cycle->best_ahead = best;
-    cycle->try_left = BEST_CYCLES << cycle->try_stays;
+    cycle->try_left = (uint32_t)BEST_CYCLES << cycle->try_stays;
 }
 
 static bool is_ahead_chosen(lv_cycle *cycle, const lv_drafter *drafter) {
