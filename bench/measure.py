@@ -22,6 +22,11 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 @dataclasses.dataclass
+def without_folders(word):
+    """Rows are published: they name programs and models, not where these lie on a machine."""
+    return ",".join(os.path.basename(part) if part.startswith("/") else part for part in word.split(","))
+
+
 class Arm:
     name: str
     program: object  # of programs.py: who is measured
@@ -87,7 +92,7 @@ class Bench:
             "factors": {"strategy": arm.name, **arm.factors},
             "program": arm.program.facts(),
             "models": [model.facts() for model in arm.models],
-            "command": arm.command,
+            "command": [without_folders(word) for word in arm.command],
             "stdin_sha256": hashlib.sha256(arm.stdin.encode()).hexdigest() if arm.stdin else None,
             "limits": arm.limits.facts(),
         }

@@ -54,6 +54,7 @@ class Rows(unittest.TestCase):
             self.assertEqual(len(row["models"]), 1 if row["arm"] == "ar" else 2)
             for key in ("program", "command", "limits", "machine", "commit", "cache", "load_average", "exit"):
                 self.assertIn(key, row)
+            self.assertFalse([word for word in row["command"] if word.startswith("/")])
         texts = {}
         for row in rows:
             texts.setdefault(row["pair"], set()).add(row["values"]["tokens_sha256"])
