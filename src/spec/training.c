@@ -53,9 +53,9 @@ static size_t scratch_floats(const trainer *t) {
 
 static void place_scratch(trainer *t, float *floats) {
     const size_t width = t->predictor->shape.width;
-    t->gradient = floats;
-    t->mean = t->gradient + t->values_count;
-    t->square = t->mean + t->values_count;
+    t->mean = floats; /* first, since set_scale keeps doubles there for a while */
+    t->gradient = t->mean + t->values_count;
+    t->square = t->gradient + t->values_count;
     t->best = t->square + t->values_count;
     t->hidden = t->best + t->values_count;
     t->rows = t->hidden + width;
