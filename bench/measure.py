@@ -21,12 +21,12 @@ from runner import Limits, Skip
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
-@dataclasses.dataclass
 def without_folders(word):
     """Rows are published: they name programs and models, not where these lie on a machine."""
     return ",".join(os.path.basename(part) if part.startswith("/") else part for part in word.split(","))
 
 
+@dataclasses.dataclass
 class Arm:
     name: str
     program: object  # of programs.py: who is measured

@@ -18,6 +18,7 @@ import compare
 import entropy
 import figures
 import gguf
+import measure
 import report
 import reports
 import rows
@@ -30,6 +31,19 @@ from programs import Lever
 
 def row(arm, pair, values, **more):
     return {"benchmark": "b", "case": "c", "arm": arm, "pair": pair, "values": values, "status": "ok", **more}
+
+
+class Rows(unittest.TestCase):
+    def test_rows_name_files_not_folders(self):
+        for word, wanted in (("/a/b/lever", "lever"), ("/a/x.gguf,/b/y.gguf", "x.gguf,y.gguf"), ("--ram", "--ram"), ("0/1", "0/1")):
+            self.assertEqual(measure.without_folders(word), wanted)
+
+    def test_every_benchmark_is_listed(self):
+        done = subprocess.run(
+            [sys.executable, os.path.join(measure.FOLDER, "run.py"), "--list"], capture_output=True, text=True, check=False
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("equal_ram/q4_0/900M", done.stdout)
 
 
 class Figures(unittest.TestCase):
