@@ -33,7 +33,7 @@ def row(arm, pair, values, **more):
     return {"benchmark": "b", "case": "c", "arm": arm, "pair": pair, "values": values, "status": "ok", **more}
 
 
-class Rows(unittest.TestCase):
+class PublishedRows(unittest.TestCase):
     def test_rows_name_files_not_folders(self):
         for word, wanted in (("/a/b/lever", "lever"), ("/a/x.gguf,/b/y.gguf", "x.gguf,y.gguf"), ("--ram", "--ram"), ("0/1", "0/1")):
             self.assertEqual(measure.without_folders(word), wanted)
