@@ -57,24 +57,22 @@ static uint64_t fixed_bytes(const lever_engine *engine) {
     return bytes;
 }
 
-/* Which blocks are pinned when `left` bytes are there for them: the head first, since it is of one piece. Blocks are
- * spread by what they hold; in memory they take whole pages, so less is asked for until it fits. */
+/* Which blocks are pinned when `left` bytes are there for them: the head first, since it is of one piece. */
 static void choose_pins(lever_engine *engine, uint64_t left) {
     const lv_layout *layout = engine->weights->layout;
     const uint64_t head = lv_plan_head_bytes(layout);
     const bool head_pinned = left >= head;
-    uint64_t target = head_pinned ? left - head : left;
-    for (;;) {
-        const uint64_t taken = lv_plan_pins(layout, head_pinned, target, engine->pinned);
-        if (taken <= left) return;
-        target = target > taken - left ? target - (taken - left) : 0;
-    }
+    lv_plan_pins(layout, head_pinned, head_pinned ? left - head : left, engine->pinned);
+}
+
+/* The limit in force, or the lower one that waits. `budget_lock` is held. */
+static uint64_t wanted_limit(const lever_engine *engine) {
+    return engine->budget_pending ? engine->budget_pending : lv_ledger_limit(engine->ledger);
 }
 
 bool lv_budget_repin(lever_engine *engine, uint64_t more_bytes, uint64_t kept_bytes) {
     pthread_mutex_lock(&engine->budget_lock);
-    const uint64_t limit = engine->budget_pending ? engine->budget_pending : lv_ledger_limit(engine->ledger);
-    const uint64_t taken = fixed_bytes(engine) + kept_bytes;
+    const uint64_t limit = wanted_limit(engine), taken = fixed_bytes(engine) + kept_bytes;
     if (limit >= taken) {
         const uint64_t left = limit - taken;
         choose_pins(engine,
@@ -88,7 +86,7 @@ bool lv_budget_repin(lever_engine *engine, uint64_t more_bytes, uint64_t kept_by
 
 uint64_t lv_budget_wanted(lever_engine *engine) {
     pthread_mutex_lock(&engine->budget_lock);
-    const uint64_t limit = engine->budget_pending ? engine->budget_pending : lv_ledger_limit(engine->ledger);
+    const uint64_t limit = wanted_limit(engine);
     pthread_mutex_unlock(&engine->budget_lock);
     return limit;
 }

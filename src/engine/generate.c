@@ -47,6 +47,12 @@ const char *lever_finish_text(lever_finish finish) {
 }
 
 typedef struct {
+    lv_store_counters store;
+    lv_forward_counters forward;
+    lv_energy energy;
+} counters_snapshot;
+
+typedef struct {
     lever_session *session;
     const lever_generate_options *options;
     lv_sampling sampling;
@@ -60,9 +66,9 @@ typedef struct {
     lv_verification *verification;
     lv_target target;
     lv_drafter drafter;
-    bool drafts;  /* there is a draft, and the strategy uses it */
-    bool drafted; /* and it was used at first, but may have left since */
-    lv_store_counters store_begin;
+    bool drafts;              /* there is a draft, and the strategy uses it */
+    bool drafted;             /* and it was used at first, but may have left since */
+    counters_snapshot before; /* the answer */
     bool tree_is_valid;
     char *trace; /* a line; NULL: none is wanted */
     uint64_t ahead_cycles, ahead_hits, prune_lost;
@@ -181,8 +187,8 @@ static void consider_dropping(generation *g) {
         .tokens = session->statistics.completion_tokens - 1,
         .cycles = session->statistics.cycles,
         .seconds = lv_session_seconds_since(g->session, g->first_token_ns),
-        .bytes_read = store.bytes_read - g->store_begin.bytes_read,
-        .reading_seconds = lv_seconds(store.busy_ns - g->store_begin.busy_ns),
+        .bytes_read = store.bytes_read - g->before.store.bytes_read,
+        .reading_seconds = lv_seconds(store.busy_ns - g->before.store.busy_ns),
     };
     double expected;
     if (!lv_residency_is_better_without(engine, &progress, &expected)) return;
@@ -283,7 +289,6 @@ static void set_policy(generation *g) {
     g->drafts = session->speculation && o->strategy != LEVER_STRATEGY_AR &&
                 lv_residency_enter(session->engine, LV_RESIDENCY_ANSWER);
     g->drafted = g->drafts;
-    lv_store_get_counters(session->engine->store, &g->store_begin);
     const double rate = cycle->drafting.rate;
     lv_drafting_init(&cycle->drafting, g->drafts ? o->strategy : LEVER_STRATEGY_AR);
     cycle->drafting.rate = rate;
@@ -323,21 +328,16 @@ static lever_status check_policy(const lever_generate_options *o, lever_error *e
 
 /* --- Statistics -------------------------------------------------------------------------------------------------- */
 
-typedef struct {
-    lv_store_counters store;
-    lv_forward_counters forward;
-    lv_energy energy;
-} counters_snapshot;
-
 static void take_snapshot(lever_engine *engine, counters_snapshot *snapshot) {
     lv_store_get_counters(engine->store, &snapshot->store);
     lv_forward_get_counters(engine->forward, &snapshot->forward);
     lv_energy_read("", &snapshot->energy);
 }
 
-static void fill_statistics(generation *g, const counters_snapshot *before) {
+static void fill_statistics(generation *g) {
     lever_session *session = g->session;
     lever_statistics *s = &session->statistics;
+    const counters_snapshot *before = &g->before;
     counters_snapshot now;
     take_snapshot(session->engine, &now);
     if (g->first_token_ns) s->decode_seconds = lv_session_seconds_since(session, g->first_token_ns);
@@ -450,12 +450,11 @@ lever_status lever_session_generate(lever_session *session, const lever_generate
     g.sampling = sampling_of(g.options);
     LV_TRY(lv_sampling_check(&g.sampling, error));
     LV_TRY(check_policy(g.options, error));
-    counters_snapshot before;
     lever_status status = open_parts(&g, error);
     if (status != LEVER_OK) goto done;
     clear_generation_statistics(session);
     set_policy(&g);
-    take_snapshot(session->engine, &before);
+    take_snapshot(session->engine, &g.before);
     if (session->simulation) lv_simulation_begin_answer(session->simulation);
     give_tracks(&g);
     status = generate_tokens(&g, error);
@@ -466,7 +465,7 @@ lever_status lever_session_generate(lever_session *session, const lever_generate
         give_out(&g, -1, &text);
         if (stopped && status == LEVER_OK) g.finish = LEVER_FINISH_STOP;
     }
-    fill_statistics(&g, &before);
+    fill_statistics(&g);
     learn_answer(&g);
     end_drafting(&g, status == LEVER_OK);
     if (finish) *finish = g.finish;

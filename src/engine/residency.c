@@ -2,8 +2,6 @@
  * every moment: what leaves goes first. Coming back waits for the pass that runs, since leases keep blocks. */
 #include "engine/residency.h"
 
-#include "base/text.h"
-
 enum {
     CYCLES_LEAST = 5,     /* of an answer, before it is judged */
     SKIPPED_DOUBLINGS = 4 /* answers without the draft: 1, 3, 7, 15 */

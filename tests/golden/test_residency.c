@@ -132,11 +132,7 @@ static void test_no_room_to_come_back(void **state) {
     lever_engine *engine = open_tight(&options, &session);
     const uint64_t weights = lv_ledger_used_by(engine->ledger, LV_MEM_DRAFT);
     drop(engine);
-    uint64_t fixed = 0;
-    for (int category = 0; category < LV_MEM_CATEGORIES_COUNT; category++) {
-        if (category == LV_MEM_PINNED || category == LV_MEM_HEAD) continue;
-        fixed += lv_ledger_used_by(engine->ledger, (lv_category)category);
-    }
+    const uint64_t fixed = lv_budget_least(engine);
     CHECK_OK(lever_engine_set_budget(engine, fixed + weights / 2, &error));
     pair_answer plain = {0}, got = {0};
     answer(session, LEVER_STRATEGY_AR, &plain);
