@@ -87,7 +87,7 @@ def write_rows(path, rows):
 
 def run_all(options, phones, shares, arms):
     prompts = read_prompts(options.prompts)
-    for index in range(options.per_task):
+    for index in range(options.skip, options.skip + options.per_task):
         for phone in phones:
             for percent in shares:
                 for task, given in prompts.items():
@@ -222,6 +222,7 @@ def main():
     parser.add_argument("--phones", nargs="+", metavar="PHONE", help="NAME[:SECTION] (default: all three, as root)")
     parser.add_argument("--prompts", nargs="+", metavar="FILE", help="JSON lines, named after their task")
     parser.add_argument("--per-task", type=int, default=2, help="prompts of each task (default %(default)s)")
+    parser.add_argument("--skip", type=int, default=0, help="so many prompts of each task, to go on (default %(default)s)")
     parser.add_argument("--tokens", type=int, default=96, help="of each answer (default %(default)s)")
     parser.add_argument("--out", default="build/bench", help="folder for rows and curves (default %(default)s)")
     options = parser.parse_args()

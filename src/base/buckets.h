@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { LV_BUCKETS_MAX = 8 };
+enum { LV_BUCKETS_MAX = 16 };
 
 typedef struct {
     uint32_t rows[LV_BUCKETS_MAX]; /* ascending */

@@ -241,6 +241,7 @@ void lv_simulation_begin_cycle(lv_simulation *s, size_t context, lv_costs *costs
         costs->head.seconds[i] = lv_phone_head(&phone->profile, &phone->target, rows, &load);
     }
     fill_draft_curves(s, costs);
+    costs->buckets = phone->profile.npu_buckets;
     costs->frozen = true;
 }
 

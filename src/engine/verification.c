@@ -168,7 +168,7 @@ static lever_status target_verify(void *user, const lv_tree *tree, const uint32_
     LV_TRY(lv_forward_begin(engine->forward, &pass, error));
     LV_TRY(run_layers(v, count + 1, pause, &rows_after, &middle, error));
     lv_spans_end(engine->spans, LV_TRACK_MAIN, "pass rows", count + 1, begin_ns);
-    session->cycle.costs.buckets = lv_forward_buckets(engine->forward);
+    if (!session->simulation) session->cycle.costs.buckets = lv_forward_buckets(engine->forward);
     learn_pass(v, count + 1, rows_after, pause ? pause->layers_before / layers : 1, split, &before, &middle);
     session->statistics.nodes_padded += lv_forward_padded_rows(engine->forward, count + 1) - (count + 1);
     session->statistics.cycles++;

@@ -139,20 +139,18 @@ static lever_status take_value(reader *r, const value_row *row, const char *valu
 
 static lever_status take_buckets(reader *r, char *value) {
     static const char what[] = "wants 1 to 16 numbers of rows that grow, such as 1,8,32";
-    lv_phone_profile *to = place(r);
-    to->npu_buckets_count = 0;
+    lv_buckets *to = &place(r)->npu_buckets;
+    to->count = 0;
     char *rest = NULL;
     for (char *word = strtok_r(value, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
         uint64_t number = 0;
-        const uint32_t count = to->npu_buckets_count;
-        const uint64_t least = count > 0 ? (uint64_t)to->npu_buckets[count - 1] + 1 : 1;
-        if (count == LV_PHONE_BUCKETS_MAX || !lv_parse_u64(word, least, BUCKET_MOST, &number)) {
+        const uint64_t least = to->count > 0 ? (uint64_t)to->rows[to->count - 1] + 1 : 1;
+        if (to->count == LV_BUCKETS_MAX || !lv_parse_u64(word, least, BUCKET_MOST, &number)) {
             return wrong(r, buckets_key, what);
         }
-        to->npu_buckets[count] = (uint32_t)number;
-        to->npu_buckets_count++;
+        to->rows[to->count++] = (uint32_t)number;
     }
-    if (to->npu_buckets_count == 0) return wrong(r, buckets_key, what);
+    if (to->count == 0) return wrong(r, buckets_key, what);
     return mark_seen(r, buckets_key, SEEN_BUCKETS);
 }
 

@@ -8,9 +8,8 @@
 #ifndef LV_PHONE_PROFILE_H
 #define LV_PHONE_PROFILE_H
 
+#include "base/buckets.h"
 #include "base/status.h"
-
-enum { LV_PHONE_BUCKETS_MAX = 16 };
 
 /* In bytes, seconds, watts, joules, degrees Celsius, weights or operations; shares are of 1. */
 typedef struct {
@@ -29,15 +28,14 @@ typedef struct {
     double memory_copies; /* times that each byte read crosses memory */
 
     double npu_bandwidth, npu_arithmetic;
-    double npu_dequantise;                      /* weights/s; 0: no limit */
-    double npu_row;                             /* seconds that each row of a layer adds */
-    double npu_tile;                            /* rows that are computed at least */
-    double npu_crossing;                        /* seconds to the NPU and back */
-    double npu_chunks;                          /* crossings of a pass that streams nothing */
-    double npu_io_loss;                         /* share by which reading slows it */
-    double npu_attention;                       /* share of its arithmetic that attention reaches */
-    uint32_t npu_buckets[LV_PHONE_BUCKETS_MAX]; /* batch shapes, ascending */
-    uint32_t npu_buckets_count;
+    double npu_dequantise;  /* weights/s; 0: no limit */
+    double npu_row;         /* seconds that each row of a layer adds */
+    double npu_tile;        /* rows that are computed at least */
+    double npu_crossing;    /* seconds to the NPU and back */
+    double npu_chunks;      /* crossings of a pass that streams nothing */
+    double npu_io_loss;     /* share by which reading slows it */
+    double npu_attention;   /* share of its arithmetic that attention reaches */
+    lv_buckets npu_buckets; /* batch shapes */
 
     double cpu_bandwidth, cpu_bandwidth_share; /* what the cores could read, and the share that is used */
     double cpu_arithmetic, cpu_layer;          /* seconds that a layer takes besides */

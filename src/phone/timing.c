@@ -46,16 +46,8 @@ double lv_phone_cpu_rate(const lv_phone_profile *p, double speed) {
     return p->cpu_bandwidth * p->cpu_bandwidth_share * sqrt(speed);
 }
 
-static double bucket_of(const lv_phone_profile *p, double rows) {
-    for (uint32_t i = 0; i < p->npu_buckets_count; i++) {
-        if (rows <= p->npu_buckets[i]) return p->npu_buckets[i];
-    }
-    const double last = p->npu_buckets[p->npu_buckets_count - 1];
-    return last * ceil(rows / last);
-}
-
 double lv_phone_padded_rows(const lv_phone_profile *p, double rows) {
-    return p->npu_tile * ceil(bucket_of(p, rows) / p->npu_tile);
+    return p->npu_tile * ceil(lv_buckets_padded(&p->npu_buckets, (uint32_t)ceil(rows)) / p->npu_tile);
 }
 
 /* Bytes of keys and values that a layer reads. */

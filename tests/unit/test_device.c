@@ -366,9 +366,10 @@ static void test_memory_is_booked(void **state) {
 
 static void test_names(void **state) {
     (void)state;
-    static const char *const wrong[] = {
-        "test:",         "test:fail=0",      "test:fail=x",    "test:quick",
-        "test:buckets=", "test:buckets=4+2", "test:buckets=0", "test:buckets=1+2+3+4+5+6+7+8+9"};
+    static const char *const wrong[] = {"test:",          "test:fail=0",
+                                        "test:fail=x",    "test:quick",
+                                        "test:buckets=",  "test:buckets=4+2",
+                                        "test:buckets=0", "test:buckets=1+2+3+4+5+6+7+8+9+10+11+12+13+14+15+16+17"};
     lever_error error;
     lv_device *device = NULL;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {

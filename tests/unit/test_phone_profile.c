@@ -57,8 +57,8 @@ static void test_built_in(void **state) {
         CHECK_DOUBLE(profile.flash_sequential, cases[i].sequential, 1);
         CHECK_DOUBLE(profile.npu_arithmetic, cases[i].arithmetic, 1);
         CHECK_DOUBLE(profile.heat_resistance, cases[i].resistance, 1e-9);
-        assert_int_equal(profile.npu_buckets_count, 7);
-        assert_int_equal(profile.npu_buckets[3], 32);
+        assert_int_equal(profile.npu_buckets.count, 7);
+        assert_int_equal(profile.npu_buckets.rows[3], 32);
         CHECK_DOUBLE(profile.read_block, 1 << 20, 1e-9);
         CHECK_DOUBLE(profile.flash_request, 0.11e-3, 1e-12);
         CHECK_DOUBLE(profile.energy_flash, 0.42e-9, 1e-18);

@@ -279,7 +279,7 @@ static void test_buckets(void **state) {
     static const struct {
         double rows, padded;
     } cases[] = {{1, 32},  {8, 32},   {9, 32},    {32, 32},   {33, 64},   {64, 64},  {65, 96},
-                 {96, 96}, {97, 128}, {128, 128}, {129, 256}, {256, 256}, {257, 384}};
+                 {96, 96}, {97, 128}, {128, 128}, {129, 160}, {256, 256}, {257, 288}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         CHECK_DOUBLE(lv_phone_padded_rows(&p, cases[i].rows), cases[i].padded, 1e-9);
     }
