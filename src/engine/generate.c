@@ -282,6 +282,12 @@ static void set_pruning(generation *g) {
     g->session->cycle.drafting.prune_before = (double)shape->layer / (double)shape->layers_count;
 }
 
+/* A tree that is as large as it may be leaves no row of a run empty. */
+static uint32_t nodes_that_fill(const lv_buckets *buckets, uint32_t nodes_max) {
+    const uint32_t rows = lv_buckets_below(buckets, nodes_max + 2);
+    return rows > 0 ? rows - 1 : nodes_max;
+}
+
 static void set_policy(generation *g) {
     lever_session *session = g->session;
     const lever_generate_options *o = g->options;
@@ -293,15 +299,19 @@ static void set_policy(generation *g) {
     lv_drafting_init(&cycle->drafting, g->drafts ? o->strategy : LEVER_STRATEGY_AR);
     cycle->drafting.rate = rate;
     cycle->drafting.stop_rule = o->stop_rule;
+    const lv_phone *phone = session->engine->phone;
+    cycle->costs.buckets = phone ? phone->profile.npu_buckets : lv_forward_buckets(session->engine->forward);
     cycle->drafting.nodes_max = lv_verification_nodes_max(session);
-    if (o->tree_nodes) cycle->drafting.nodes_fixed = o->tree_nodes;
+    cycle->drafting.nodes_fixed = o->tree_nodes;
+    if (!o->tree_nodes) {
+        cycle->drafting.nodes_max = nodes_that_fill(&cycle->costs.buckets, cycle->drafting.nodes_max);
+    }
     if (o->chain_length) cycle->drafting.chain_length = o->chain_length;
     cycle->head = o->head;
     cycle->ahead = !o->no_ahead;
     cycle->lookup = !o->no_lookup;
     set_pruning(g);
     session->statistics.strategy = cycle->drafting.strategy;
-    cycle->costs.buckets = lv_forward_buckets(session->engine->forward);
     g->target = lv_verification_target(g->verification);
     if (g->drafts) g->drafter = lv_speculation_drafter(session->speculation);
     if (!session->simulation) return;

@@ -29,6 +29,23 @@ def on_phone(*words, **more):
     return run("--phone", "oneplus12", *words, **more)[0]
 
 
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def profile(name, **changes):
+    """A file with the values of a OnePlus 12, but some: key=(what stands there, what is to stand there)."""
+    text = read(os.path.join(PROFILES, "oneplus12.phone"))
+    for key, (old, new) in changes.items():
+        text, count = re.subn(rf"(?m)^{key} +{old} ", f"{key} {new} ", text)
+        assert count > 0, key
+    path = os.path.join(SCRATCH.name, name + ".phone")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
 class Time(unittest.TestCase):
     def test_two_runs_take_the_same_time(self):
         for words in ([], AS_8B, ["--strategy", "chain"], ["--strategy", "edge", *AS_8B], ["--temp", "1", *AS_8B]):
@@ -38,7 +55,7 @@ class Time(unittest.TestCase):
                 for key in REAL:
                     first.pop(key), second.pop(key)
                 self.assertEqual(first, second)
-                lines = [open(path, encoding="utf-8").read() for path in trace]
+                lines = [read(path) for path in trace]
                 self.assertEqual(lines[0], lines[1])
                 cycles = [json.loads(line) for line in lines[0].splitlines()]
                 self.assertAlmostEqual(sum(cycle["seconds"] for cycle in cycles), first["decode_seconds"], delta=1e-3)
@@ -70,17 +87,64 @@ class Time(unittest.TestCase):
         self.assertLess(all_pinned["decode_seconds"], half["decode_seconds"])
 
     def test_a_profile_of_ones_own(self):
-        with open(os.path.join(PROFILES, "oneplus12.phone"), encoding="utf-8") as file:
-            text = file.read()
-        path = os.path.join(SCRATCH.name, "mine.phone")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(re.sub(r"(?m)^flash_sequential +3\.5 ", "flash_sequential 1.75 ", text))
+        path = profile("mine", flash_sequential=(r"3\.5", "1.75"))
         slow = run("--phone", path, "--strategy", "ar", *AS_8B)[0]
         fast = on_phone("--strategy", "ar", *AS_8B)
         self.assertAlmostEqual(slow["decode_seconds"] / fast["decode_seconds"], 2, delta=0.1)
         answer, said = run("--phone", path + ":app")
         self.assertEqual(answer["phone"]["section"], "app")
         self.assertIn("simulated on OnePlus 12", said)
+
+
+def padded(rows, buckets):
+    """Rows that are computed for these: whole runs of the largest, then the smallest that holds the rest."""
+    whole = rows // buckets[-1] * buckets[-1]
+    return whole + next((b for b in [0, *buckets] if b >= rows - whole), 0)
+
+
+class Buckets(unittest.TestCase):
+    def cycles_on(self, buckets, *words):
+        """The answer and its cycles, on a phone whose NPU is slow: each row takes its time, and nothing else does."""
+        path = profile("buckets", npu_buckets=(r"\S+", ",".join(map(str, buckets))), npu_tile=(r"\S+", "1"),
+                       npu_arithmetic=(r"\S+", "1"))
+        trace = os.path.join(SCRATCH.name, "buckets.jsonl")
+        answer = run("--phone", path, *AS_8B, "--target-ram", "100", "--no-prune", "--trace", trace, *words)[0]
+        cycles = [json.loads(line) for line in read(trace).splitlines()]
+        return answer, [sum(node["verified"] for node in cycle["nodes"]) for cycle in cycles]
+
+    def test_trees_fill_them(self):
+        """What is padded is counted, and of a tree whose size is free nothing is, where its rows are what costs."""
+        for buckets, words, fills in (([1, 8, 24], [], True), ([1, 5, 64], [], True), ([3, 16], ["--strategy", "chain"], False),
+                                      ([1, 8, 24], ["--tree", "fixed:11"], False)):
+            with self.subTest(buckets=buckets, words=words):
+                answer, rows = self.cycles_on(buckets, *words)
+                padding = sum(padded(count, buckets) - count for count in rows)
+                self.assertEqual(answer["nodes_padded"], padding)
+                self.assertEqual(answer["nodes_verified"], sum(rows))
+                # At the end of the answer fewer tokens than rows of a bucket may be wanted.
+                self.assertEqual(all(count in buckets for count in rows[:-2]), fills, rows)
+                self.assertGreater(len(set(rows[:-2]) | {1}), 1)
+
+    def test_a_tree_as_large_as_may_be_fills_the_largest(self):
+        """Reading hides what is computed, so every row is worth its time; still none is left empty."""
+        for words in ([], ["--device", "test", "--device-for", "both"]):
+            answer = on_phone(*AS_8B, "--no-prune", *words)
+            self.assertLess(answer["nodes_padded"], answer["cycles"], words)
+
+
+class Devices(unittest.TestCase):
+    def test_the_phone_prices_what_a_device_computes(self):
+        """A device changes who computes here: neither the text, nor a decision, nor the time that a phone takes."""
+        without = on_phone(*AS_8B)
+        for device in ("test", "test:buckets=3+24", "test:fail=100"):
+            for use in ("target", "both"):
+                with self.subTest(device=device, use=use):
+                    answer = on_phone(*AS_8B, "--device", device, "--device-for", use)
+                    for key in ("tokens", "text", "cycles", "decode_seconds", "energy_joules", "nodes_verified",
+                                "nodes_padded", "draft_hidden_seconds"):
+                        self.assertEqual(answer[key], without[key], key)
+                    self.assertEqual(answer["device"], device)
+                    self.assertGreater(answer["device_layer_rows"], 0)
 
 
 class Refused(unittest.TestCase):

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "spec/drafting.h"
 #include "support/check.h"
 
 /* A layer of the target is read in 2 s and computed in 1 s (2 s behind 32 rows), a row of the head takes 0.5 s; the
@@ -246,6 +247,41 @@ static void test_costs(void **state) {
     lv_simulation_close(&w.simulation);
 }
 
+/* Costs are those of the rows that the NPU computes, and a tree is cut down to them where its last node brings less
+ * than what the padding takes. */
+static void test_buckets(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        uint32_t pinned_layers;
+        float last; /* what the 32nd node is worth: with the root it is the 33rd row */
+        uint32_t wanted;
+    } cases[] = {
+        {"computing takes the time, and twice of it", 4, 0.4f, 31},
+        {"reading takes as long", 0, 0.4f, 32},
+        {"reading takes as long, for next to nothing", 0, 0.001f, 32},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        world w;
+        open_world(&w, cases[i].pinned_layers);
+        w.phone.profile.head_arithmetic = 1e15; /* else the reader would fill the ring meanwhile */
+        lv_simulation_begin_cycle(w.simulation, 0, &w.costs);
+        assert_int_equal(w.costs.buckets.count, w.phone.profile.npu_buckets.count);
+        CHECK_DOUBLE(lv_costs_pass(&w.costs, LV_SPLIT_ALL, 32, 0), w.costs.io_seconds > 0 ? 8 : 4, 1e-6);
+        CHECK_DOUBLE(lv_costs_pass(&w.costs, LV_SPLIT_ALL, 33, 0), 8, 1e-6);
+        CHECK_DOUBLE(lv_costs_pass(&w.costs, LV_SPLIT_ALL, 65, 0), 12, 1e-6);
+        lv_drafting drafting;
+        lv_drafting_init(&drafting, LEVER_STRATEGY_CHAIN);
+        const lv_drafting_view view = {.costs = &w.costs, .split = LV_SPLIT_ALL};
+        float weights[32];
+        for (uint32_t n = 0; n < 31; n++) weights[n] = 0.4f;
+        weights[31] = cases[i].last;
+        const uint32_t got = lv_drafting_fit(&drafting, &view, weights, 32);
+        if (got != cases[i].wanted) fail_msg("%s: %u nodes", cases[i].name, got);
+        lv_simulation_close(&w.simulation);
+    }
+}
+
 static void test_prompt(void **state) {
     (void)state;
     world w;
@@ -313,9 +349,9 @@ static void test_heat(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_schedule), cmocka_unit_test(test_ahead),  cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_costs),    cmocka_unit_test(test_prompt), cmocka_unit_test(test_statistics),
-        cmocka_unit_test(test_heat),
+        cmocka_unit_test(test_schedule),   cmocka_unit_test(test_ahead),   cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_costs),      cmocka_unit_test(test_buckets), cmocka_unit_test(test_prompt),
+        cmocka_unit_test(test_statistics), cmocka_unit_test(test_heat),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
