@@ -194,20 +194,20 @@ def flash_and_energy(rows):
 
 def phones(rows):
     """Simulated phones (rows of bench/phones.py): over plain decoding, and energy a token. Time is virtual."""
-    plain = {(r["phone"], r["task"], r["prompt"]): float(r["seconds_per_token"]) for r in rows if r["arm"] == "ar"}
+    plain = {(r["phone"], r["section"], r["task"], r["prompt"]): float(r["seconds_per_token"]) for r in rows if r["arm"] == "ar"}
     over, energy = {}, {}
     for r in rows:
-        base = plain.get((r["phone"], r["task"], r["prompt"]))
+        base = plain.get((r["phone"], r["section"], r["task"], r["prompt"]))
         if base is not None:
-            by_task = over.setdefault((r["phone"], r["arm"]), {})
+            by_task = over.setdefault((r["phone"], r["section"], r["arm"]), {})
             by_task.setdefault(r["task"], []).append(base / float(r["seconds_per_token"]))
-            energy.setdefault((r["phone"], r["arm"]), []).append(float(r["energy_per_token"]) * 1e3)
+            energy.setdefault((r["phone"], r["section"], r["arm"]), []).append(float(r["energy_per_token"]) * 1e3)
     lines = []
-    for (phone, arm), by_task in over.items():
+    for (phone, section, arm), by_task in over.items():
         tasks = [{"task": SAME_TASK.get(task, task), **summary(values)} for task, values in by_task.items()]
-        line = {"phone": phone, "strategy": arm, "n": sum(task["n"] for task in tasks), "over_ar": mean_over_tasks(tasks)}
+        line = {"phone": phone, "section": section, "strategy": arm, "n": sum(task["n"] for task in tasks), "over_ar": mean_over_tasks(tasks)}
         line.update({task["task"]: task["median"] for task in tasks})
-        lines.append({**line, "mJ a token": statistics.median(energy[phone, arm])})
+        lines.append({**line, "mJ a token": statistics.median(energy[phone, section, arm])})
     return lines
 
 

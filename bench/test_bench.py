@@ -125,7 +125,7 @@ class Reports(unittest.TestCase):
         self.assertEqual([round(found[stage]) for stage in reports.STAGES], [10, 10, 40, 30, 10])
 
     PHONES = [
-        {"phone": "x", "arm": arm, "task": task, "prompt": "0", "seconds_per_token": seconds, "energy_per_token": "0.5"}
+        {"phone": "x", "section": "root", "arm": arm, "task": task, "prompt": "0", "seconds_per_token": seconds, "energy_per_token": "0.5"}
         for arm, task, seconds in (("ar", "code", "1.0"), ("lever", "code", "0.25"), ("ar", "math", "1.0"),
                                    ("lever", "math", "0.5"), ("lever", "dialogue", "0.5"))
     ]
