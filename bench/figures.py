@@ -5,7 +5,10 @@ by its median, or, where a promise must hold every time, by its worst value. One
 """
 
 import dataclasses
+import statistics
 from typing import Callable
+
+from rows import TASKS, task_of
 
 MIB = 1 << 20
 
@@ -40,6 +43,21 @@ def ratio(above, below, key, below_key=None):
         ]
 
     return values
+
+
+def of_task(task, values):
+    """Those of one task."""
+    return lambda rows: values([row for row in rows if task_of(row) == task])
+
+
+def mean_of_tasks(values):
+    """One value: the mean over the tasks of the median of each."""
+
+    def mean(rows):
+        medians = [statistics.median(found) for found in (of_task(task, values)(rows) for task in TASKS) if found]
+        return [statistics.mean(medians)] if medians else []
+
+    return mean
 
 
 def each(arm, value):
@@ -161,12 +179,12 @@ PEERS = ("peer", "peer_direct", "peer_drafted", "peer_chain_8", "peer_chain_16",
 
 
 def same_text(rows):
-    """1 for each pair whose arms all gave the same tokens."""
+    """1 for each pair whose arms all gave the same tokens, 0 for one where they differ."""
     pairs = {}
     for row in rows:
         if "tokens_sha256" in row["values"]:
-            pairs.setdefault(row["pair"], set()).add(row["values"]["tokens_sha256"])
-    return [float(len(texts) == 1) for texts in pairs.values()]
+            pairs.setdefault(row["pair"], []).append(row["values"]["tokens_sha256"])
+    return [float(len(set(texts)) == 1) for texts in pairs.values() if len(texts) > 1]
 
 
 def _within_ram(row):
@@ -176,13 +194,26 @@ def _within_ram(row):
     return row["values"]["rss_peak"] / limit
 
 
+def _by_task(benchmark, case, title, values, least, least_of=None):
+    """The median over all prompts, the mean over the tasks, which is judged, and the tasks."""
+    figures = [
+        Figure(benchmark, case, title + ", all prompts", values),
+        Figure(benchmark, case, title + ", mean of the tasks", mean_of_tasks(values), least),
+    ]
+    for task in TASKS:
+        figures.append(Figure(benchmark, case, f"{title}, {task}", of_task(task, values), (least_of or {}).get(task)))
+    return figures
+
+
 def _speculation_figures():
     rate = "decode_tokens_per_second"
     figures = []
     for budget, least in (("900M", 2.2), ("1.0G", 1.5), ("1.2G", 1.0), ("1.5G", 1.25)):
         case = "q4_0/" + budget
         figures += [
-            Figure("equal_ram", case, f"equal --ram of {budget}: lever / ar", ratio("lever", "ar", rate), least),
+            *_by_task("equal_ram", case, f"equal --ram of {budget}: lever / ar", ratio("lever", "ar", rate), least),
+            Figure("equal_ram", case, f"equal --ram of {budget}: lever / ar, worst prompt", ratio("lever", "ar", rate),
+                   0.97, worst=True),
             Figure("equal_ram", case, f"equal --ram of {budget}: rss_peak / --ram", each("lever", _within_ram),
                    at_most=1, worst=True),
             Figure("equal_ram", case, f"equal --ram of {budget}: the same text", same_text, 1, worst=True),
@@ -202,20 +233,22 @@ def _speculation_figures():
         Figure("share", "pulled/0", "as pulled, nothing pinned: lever / ar", ratio("lever", "ar", rate),
                6.5 * AS_PULLED),
         Figure("share", "pulled/50", "as pulled, half pinned: lever / ar", ratio("lever", "ar", rate), 4.5 * AS_PULLED),
-        Figure("share", "q4_0/0", "nothing pinned: lever / ar", ratio("lever", "ar", rate), 6.5),
-        Figure("share", "q4_0/0", "nothing pinned: lever / chain", ratio("lever", "chain", rate), 1.4),
-        Figure("share", "q4_0/0", "nothing pinned: lever / edge", ratio("lever", "edge", rate), 1.2),
+        *_by_task("share", "q4_0/0", "nothing pinned: lever / ar", ratio("lever", "ar", rate), 6.5,
+                  {"code": 9, "maths": 6.5, "dialogue": 4.2}),
+        *_by_task("share", "q4_0/0", "nothing pinned: lever / chain", ratio("lever", "chain", rate), 1.4),
+        *_by_task("share", "q4_0/0", "nothing pinned: lever / edge", ratio("lever", "edge", rate), 1.2),
         Figure("share", "q4_0/0", "nothing pinned: lever / llama.cpp with everything in memory",
                ratio("lever", "peer", rate), 0.75),
         Figure("share", "q4_0/0", "nothing pinned: first token with a draft / without",
                ratio("lever", "ar", "first_token_seconds"), at_most=1.05),
-        Figure("share", "q4_0/50", "half pinned: lever / ar", ratio("lever", "ar", rate), 4.5),
+        *_by_task("share", "q4_0/50", "half pinned: lever / ar", ratio("lever", "ar", rate), 4.5),
         Figure("share", "q4_0/50", "half pinned: lever / llama.cpp with everything in memory",
                ratio("lever", "peer", rate), 1.05),
         Figure("share", "q4_0/100", "all pinned: lever / llama.cpp with everything in memory",
                ratio("lever", "peer", rate), 1.3),
         Figure("share", "q4_0/100", "all pinned: lever / ar", ratio("lever", "ar", rate)),
-        Figure("share", "q4_0/0 warm", "temperature 0.8, nothing pinned: lever / ar", ratio("lever", "ar", rate), 4.5),
+        *_by_task("share", "q4_0/0 warm", "temperature 0.8, nothing pinned: lever / ar", ratio("lever", "ar", rate),
+                  4.5),
     ]
     for case in ("q4_0/0", "q4_0/50", "q4_0/100", "q4_0/0 warm", "pulled/0"):
         figures.append(Figure("share", case, "the same text", same_text, 1, worst=True))

@@ -8,10 +8,10 @@ import dataclasses
 import statistics
 from typing import Callable
 
+from rows import TASKS, task_named, task_of
+
 RATE = "decode_tokens_per_second"
 MIB = 1 << 20
-TASKS = ("code", "maths", "dialogue")  # of the paper; means are taken over these where they are there
-SAME_TASK = {"coding": "code", "math": "maths"}  # as other sets of prompts call them
 
 
 # --- What a row says --------------------------------------------------------------------------------------------------
@@ -30,8 +30,7 @@ def factor(row, name):
     if name == "disk_gbps":
         limit = row.get("limits", {}).get("read_bytes_per_second")
         return limit / 1e9 if limit else None
-    found = factors.get(name)
-    return SAME_TASK.get(found, found) if name == "task" else found
+    return task_of(row) if name == "task" else factors.get(name)
 
 
 def value(row, name):
@@ -204,7 +203,7 @@ def phones(rows):
             energy.setdefault((r["phone"], r["section"], r["arm"]), []).append(float(r["energy_per_token"]) * 1e3)
     lines = []
     for (phone, section, arm), by_task in over.items():
-        tasks = [{"task": SAME_TASK.get(task, task), **summary(values)} for task, values in by_task.items()]
+        tasks = [{"task": task_named(task), **summary(values)} for task, values in by_task.items()]
         line = {"phone": phone, "section": section, "strategy": arm, "n": sum(task["n"] for task in tasks), "over_ar": mean_over_tasks(tasks)}
         line.update({task["task"]: task["median"] for task in tasks})
         lines.append({**line, "mJ a token": statistics.median(energy[phone, section, arm])})

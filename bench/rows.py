@@ -13,6 +13,17 @@ import subprocess
 
 SCHEMA = 2
 READABLE = (1, 2)  # rows of schema 1 have no factors
+TASKS = ("code", "maths", "dialogue")  # of the paper; means are taken over these where they are there
+SAME_TASK = {"coding": "code", "math": "maths"}  # as other sets of prompts call them
+
+
+def task_named(name):
+    return SAME_TASK.get(name, name)
+
+
+def task_of(row):
+    """None where the row is of no task."""
+    return task_named(row.get("factors", {}).get("task"))
 
 
 def read_text(path):

@@ -22,7 +22,9 @@ PAIRS = {
 }
 EQUAL_MEMORY = {"q4_0": 900 * MIB, "deep": 1228 * MIB}  # the latter: --ram 1.2G
 PEER_DRAFT_TOKENS = (8, 16)
-PEER_PLAIN_TOKENS = 24  # of a plain run, whose rate is the same from the first token on
+# Of a plain run, whose rate is the same from the first token on.
+PEER_PLAIN_TOKENS = 24
+STREAMED_PLAIN_TOKENS = 64
 
 
 def _factors(bench, repetition, **more):
@@ -30,14 +32,15 @@ def _factors(bench, repetition, **more):
     return {"task": prompt["category"], "prompt": prompt["id"], "length": bench.options.tokens, **more}
 
 
-def _arm(bench, name, pair, repetition, *options, drafts=True, factors=None, **more):
+def _arm(bench, name, pair, repetition, *options, drafts=True, factors=None, tokens=None, **more):
     target, draft = (bench.models.packed(model) for model in PAIRS[pair])
     with_draft = ("-d", draft.path) if drafts else ("--no-draft",)
-    tokens = bench.options.tokens
+    parse = Lever.parse_rate if tokens else Lever.parse_answer
+    tokens = min(tokens or bench.options.tokens, bench.options.tokens)
     command = bench.lever.run(target, tokens, *with_draft, *options, strategy=name.split("-")[0], context=CONTEXT)
     models = [target, draft] if drafts else [target]
     stdin, facts = chat(bench.prompt(repetition)), _factors(bench, repetition, **(factors or {}))
-    return Arm(name, bench.lever, models, command, Lever.parse_answer, stdin, cold=True, factors=facts, **more)
+    return Arm(name, bench.lever, models, command, parse, stdin, cold=True, factors=facts, **more)
 
 
 def equal_ram(bench: Bench, case, repetitions):
@@ -64,15 +67,18 @@ def share(bench: Bench, case, repetitions):
     heat = ()
     if percent == "0 warm":
         percent, heat = "0", ("--temp", "0.8", "--seed", "1")
+    against_trees = percent == "0" and not heat
+    # Chain and tree have the whole text to compare with.
+    plain_tokens = STREAMED_PLAIN_TOKENS if against_trees else None
 
     def arms(repetition):
         ram = ("--target-ram", percent, *heat)
         more = {"factors": {"budget": percent + "%", "temperature": 0.8 if heat else 0}}
         found = [
             _arm(bench, "lever", pair, repetition, *ram, "--force-draft", **more),
-            _arm(bench, "ar", pair, repetition, *ram, drafts=False, **more),
+            _arm(bench, "ar", pair, repetition, *ram, drafts=False, tokens=plain_tokens, **more),
         ]
-        if percent == "0" and not heat:
+        if against_trees:
             chain = (*ram, "--force-draft", "--chain-length", CHAIN_LENGTH)
             found.append(_arm(bench, "chain", pair, repetition, *chain, **more))
             found.append(_arm(bench, "edge", pair, repetition, *ram, "--force-draft", **more))
