@@ -229,7 +229,10 @@ void lv_simulation_begin_cycle(lv_simulation *s, size_t context, lv_costs *costs
     s->context = (double)context;
     const double read = lv_phone_pipeline_read(&s->pipeline, &phone->profile, &phone->target);
     const double streamed = phone->target.layers_count - phone->pinned_layers;
+    /* What drafting ahead gave so far in virtual time; before the first cycle it is that of this machine. */
+    const lv_ahead_record ahead = costs->frozen ? costs->ahead : (lv_ahead_record){0};
     lv_costs_init(costs, 1, 1, 1, read, 0);
+    costs->ahead = ahead;
     if (streamed > 0) costs->ring_seconds = read * fmin(1, s->pipeline.ring_count / streamed);
     const lv_phone_load load = load_of(s, false);
     for (size_t i = 0; i < LV_COST_POINTS; i++) {

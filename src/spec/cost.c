@@ -21,7 +21,7 @@
 
 #include "base/text.h"
 
-static const char heading[] = "lever costs 1\n";
+static const char heading[] = "lever costs 2\n";
 
 static const uint32_t point_rows[LV_COST_POINTS] = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96};
 
@@ -209,14 +209,16 @@ void lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, double 
 
 /* --- Text ---
  *
- *     lever costs 1
+ *     lever costs 2
  *     layers-one <rows> <nanoseconds> <samples>     for each point; then layers-all, draft-one, draft-all, head
  *     io <nanoseconds>
  *     ring <nanoseconds>
+ *     ahead <level> <0 or 1> <nanoseconds> <cycles>     drafting behind cycles not ahead and ahead, for each level
+ *     kept <0 or 1> <millionths>                        what cycles not ahead and ahead gave of what was expected
  *
  * Costs and calibration of a pair are kept in one file: each reader takes its own section, under its heading. */
 
-enum { CURVES_COUNT = 5 };
+enum { CURVES_COUNT = 5, KEPT_MOST = 4000000 };
 
 static const char *const curve_names[CURVES_COUNT] = {"layers-one", "layers-all", "draft-one", "draft-all", "head"};
 
@@ -243,8 +245,18 @@ size_t lv_costs_write(const lv_costs *costs, char *text, size_t capacity) {
                                point_rows[i], nanoseconds(fmax(curve->seconds[i], SECONDS_LEAST)), curve->samples[i]);
         }
     }
-    return lv_text_append(text, capacity, used, "io %" PRId64 "\nring %" PRId64 "\n", nanoseconds(costs->io_seconds),
+    used = lv_text_append(text, capacity, used, "io %" PRId64 "\nring %" PRId64 "\n", nanoseconds(costs->io_seconds),
                           nanoseconds(costs->ring_seconds));
+    for (unsigned i = 0; i < 2 * LV_AHEAD_LEVELS; i++) {
+        const lv_ahead_drafted *behind = &costs->ahead.levels[i / 2].drafted[i % 2];
+        used = lv_text_append(text, capacity, used, "ahead %u %u %" PRId64 " %" PRIu32 "\n", i / 2, i % 2,
+                              nanoseconds(behind->seconds), behind->cycles);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        const int64_t kept = (int64_t)llround(costs->ahead.kept[i] * 1e6);
+        used = lv_text_append(text, capacity, used, "kept %u %" PRId64 "\n", i, kept);
+    }
+    return used;
 }
 
 /* Reads one point's line at *text and moves *text behind it. */
@@ -262,6 +274,30 @@ static bool read_point(const char **text, const char *name, size_t point, lv_cos
     return point == 0 || curve->seconds[point] >= curve->seconds[point - 1];
 }
 
+/* As read_point. A way that was never tried has no time. */
+static bool read_ahead(const char **text, unsigned index, lv_ahead_record *record) {
+    unsigned level = 0, ahead = 0, cycles = 0;
+    int64_t value = 0;
+    int length = 0;
+    if (sscanf(*text, "ahead %1u %1u %18" SCNd64 " %8u%n", &level, &ahead, &value, &cycles, &length) != 4) return false;
+    if (level != index / 2 || ahead != index % 2 || cycles > LV_AHEAD_CYCLES_MAX || (*text)[length] != '\n')
+        return false;
+    if (value < 0 || (cycles == 0 && value != 0)) return false;
+    record->levels[level].drafted[ahead] = (lv_ahead_drafted){.seconds = (double)value / 1e9, .cycles = cycles};
+    *text += length + 1;
+    return true;
+}
+
+static bool read_kept(const char **text, unsigned index, lv_ahead_record *record) {
+    unsigned ahead = 0, value = 0;
+    int length = 0;
+    if (sscanf(*text, "kept %1u %8u%n", &ahead, &value, &length) != 2) return false;
+    if (ahead != index || value > KEPT_MOST || (*text)[length] != '\n') return false;
+    record->kept[ahead] = value / 1e6;
+    *text += length + 1;
+    return true;
+}
+
 bool lv_costs_read(lv_costs *costs, const char *text) {
     text = lv_text_section(text, heading);
     if (!text) return false;
@@ -274,9 +310,15 @@ bool lv_costs_read(lv_costs *costs, const char *text) {
     int64_t io = -1, ring = -1;
     int length = 0;
     if (sscanf(text, "io %18" SCNd64 " ring %18" SCNd64 "%n", &io, &ring, &length) != 2 || io < 0 || ring < 0 ||
-        text[length] != '\n' || !lv_text_is_section_end(text + length + 1)) {
+        text[length] != '\n') {
         return false;
     }
+    text += length + 1;
+    for (unsigned i = 0; i < 2 * LV_AHEAD_LEVELS; i++) {
+        if (!read_ahead(&text, i, &read.ahead)) return false;
+    }
+    if (!read_kept(&text, 0, &read.ahead) || !read_kept(&text, 1, &read.ahead)) return false;
+    if (!lv_text_is_section_end(text)) return false;
     read.io_seconds = (double)io / 1e9;
     read.ring_seconds = (double)ring / 1e9;
     *costs = read;

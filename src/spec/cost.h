@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/buckets.h"
+#include "spec/ahead.h"
 
 /* Who computes: one thread (the other is the draft's), or all of them. */
 typedef enum { LV_SPLIT_ONE = 0, LV_SPLIT_ALL = 1, LV_SPLITS_COUNT = 2 } lv_split;
@@ -40,6 +41,7 @@ typedef struct {
     lv_cost_curve head;                    /* the target's head, all threads */
     double io_seconds;                     /* reading what one pass streams, the reader never at rest */
     double ring_seconds;                   /* of this, what the ring holds already when the reader was not stopped */
+    lv_ahead_record ahead;                 /* what cycles gave that drafted ahead, and that did not */
     bool frozen;
     lv_buckets buckets; /* a pass computes these numbers of rows only; what is learned and asked for is padded */
 } lv_costs;

@@ -2,20 +2,12 @@
 #include "spec/cycle.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "spec/lookup.h"
 
-enum {
-    LOOKUP_NODES_MAX = 24,
-    REJECTED_NODES_MAX = 8,
-    RETRY_CYCLES = 32,
-    PROBE_CYCLES = 24,
-    TRY_ROWS = 8,
-    BEST_CYCLES = 12,
-    OTHER_CYCLES = 4,
-    BEST_DOUBLINGS = 3
-};
+enum { LOOKUP_NODES_MAX = 24, REJECTED_NODES_MAX = 8, RETRY_CYCLES = 32, PROBE_CYCLES = 24, TRY_ROWS = 8 };
 
 static const float rejected_estimate = 0.15f;
 /* Not even tried: a pass of a few nodes takes so much longer with one thread. */
@@ -67,51 +59,50 @@ static void add_looked_up(lv_cycle *cycle, const int32_t *text, size_t text_coun
 
 /* --- Who computes ------------------------------------------------------------------------------------------------ */
 
-/* Drafting ahead takes a thread from the target, which can then verify fewer nodes in the time that reading takes.
- * Which is better depends on machine, budget and text, so both are tried: the better one for a dozen cycles, and for
- * twice as many each time that it was the better one again, then the other for a few. Tokens are the expected ones,
- * which vary less than what came. */
-static void choose_ahead(lv_cycle *cycle) {
-    const bool tried_both = cycle->tried[0].seconds > 0 && cycle->tried[1].seconds > 0;
-    cycle->try_age = 0;
-    if (cycle->trying_best || !tried_both) {
-        cycle->trying_best = false;
-        cycle->trying_ahead = !cycle->trying_ahead;
-        cycle->try_left = OTHER_CYCLES;
-        return;
-    }
-    const bool best =
-        cycle->tried[1].tokens * cycle->tried[0].seconds >= cycle->tried[0].tokens * cycle->tried[1].seconds;
-    if (best != cycle->best_ahead) {
-        cycle->try_stays = 0;
-    } else if (cycle->try_stays < BEST_DOUBLINGS) {
-        cycle->try_stays++;
-    }
-    cycle->trying_best = true;
-    cycle->trying_ahead = cycle->best_ahead = best;
-    cycle->try_left = (uint32_t)BEST_CYCLES << cycle->try_stays;
-}
-
-static bool is_ahead_chosen(lv_cycle *cycle, const lv_drafter *drafter) {
+static bool can_draft_ahead(const lv_cycle *cycle, const lv_drafter *drafter) {
     const lever_strategy strategy = cycle->drafting.strategy;
     if (!cycle->ahead || !drafter || !drafter->ahead_begin || cycle->drafting.depth_max == 0) return false;
     if (strategy == LEVER_STRATEGY_EDGE) return true;
     if (strategy != LEVER_STRATEGY_LEVER) return false;
     const double one = lv_costs_pass(&cycle->costs, LV_SPLIT_ONE, TRY_ROWS, 0);
     const double all = lv_costs_pass(&cycle->costs, LV_SPLIT_ALL, TRY_ROWS, 0);
-    if (one > all * HOPELESS) return false;
-    if (cycle->try_left == 0) choose_ahead(cycle);
-    cycle->try_left--;
-    return cycle->trying_ahead;
+    return one <= all * HOPELESS;
 }
 
-/* The first cycle of a run still has what the one before left it. */
-static void learn_tried(lv_cycle *cycle, const lv_cycle_result *result) {
-    if (cycle->try_age++ == 0) return;
-    const size_t which = result->ahead ? 1 : 0;
-    const double seconds = cycle->costs.frozen ? result->choice.seconds : result->seconds;
-    cycle->tried[which].tokens = (1 - mean_share) * cycle->tried[which].tokens + mean_share * result->choice.tokens;
-    cycle->tried[which].seconds = (1 - mean_share) * cycle->tried[which].seconds + mean_share * seconds;
+/* The pass with all threads against one with a thread less and a part of the next drafting done. */
+static bool choose_ahead(lv_cycle *cycle, lv_drafting_view *view, lv_drafting_choice *choice) {
+    const uint32_t level = lv_ahead_level(cycle->tokens_recent);
+    view->split = LV_SPLIT_ONE;
+    lv_drafting_choose(&cycle->drafting, view, choice);
+    const double rest = choice->seconds - fmin(lv_ahead_saved(&cycle->costs.ahead, level), choice->seconds / 2);
+    const double ahead = lv_ahead_rate(&cycle->costs.ahead, true, choice->tokens / rest);
+    view->split = LV_SPLIT_ALL;
+    lv_drafting_choose(&cycle->drafting, view, choice);
+    const double not_ahead = lv_ahead_rate(&cycle->costs.ahead, false, choice->tokens / choice->seconds);
+    if (!lv_ahead_choose(&cycle->costs.ahead, level, ahead > not_ahead)) return false;
+    view->split = LV_SPLIT_ONE;
+    lv_drafting_choose(&cycle->drafting, view, choice);
+    return true;
+}
+
+/* How much there was left to draft behind the cycle before, when it was one of the same text. */
+static void learn_drafted(lv_cycle *cycle, size_t text_count, double seconds) {
+    if (cycle->last.text_count == text_count && cycle->drafting.strategy == LEVER_STRATEGY_LEVER) {
+        lv_ahead_learn(&cycle->costs.ahead, cycle->last.level, cycle->last.ahead, seconds);
+    }
+}
+
+static void keep_last(lv_cycle *cycle, size_t text_count, const lv_cycle_result *result) {
+    cycle->last.text_count = text_count + result->path_count + 1;
+    cycle->last.level = lv_ahead_level(cycle->tokens_recent);
+    cycle->last.ahead = result->ahead;
+    const double tokens = result->path_count + 1;
+    if (result->choice.nodes_count > 0) {
+        const double seconds = cycle->costs.frozen ? result->choice.seconds : result->seconds;
+        const double share = tokens / seconds * result->choice.seconds / result->choice.tokens;
+        lv_ahead_keep(&cycle->costs.ahead, result->ahead, share);
+    }
+    cycle->tokens_recent = cycle->tokens_recent > 0 ? (cycle->tokens_recent + tokens) / 2 : tokens;
 }
 
 /* --- Drafting ---------------------------------------------------------------------------------------------------- */
@@ -411,13 +402,20 @@ lever_status lv_cycle_run(lv_cycle *cycle, const lv_drafter *drafter, const lv_t
     cycle->cycles_count++;
     const double begin = target->now(target->user);
     lv_drafting_view view = {.tree = tree, .costs = &cycle->costs, .calibration = &cycle->calibration};
-    result->ahead = is_ahead_chosen(cycle, drafter);
-    view.split = result->ahead ? LV_SPLIT_ONE : LV_SPLIT_ALL;
+    const bool can_ahead = can_draft_ahead(cycle, drafter), always = cycle->drafting.strategy == LEVER_STRATEGY_EDGE;
+    /* While drafting the pass is thought to be like the last one. */
+    view.split = can_ahead && (always || cycle->last.ahead) ? LV_SPLIT_ONE : LV_SPLIT_ALL;
     if (drafter) {
         if (looks_up(cycle, drafter)) add_looked_up(cycle, text, text_count);
         LV_TRY(draft(cycle, drafter, &view, result, error));
+        learn_drafted(cycle, text_count, view.drafted_seconds);
     }
-    lv_drafting_choose(&cycle->drafting, &view, &result->choice);
+    result->ahead = can_ahead;
+    if (can_ahead && !always) {
+        result->ahead = choose_ahead(cycle, &view, &result->choice);
+    } else {
+        lv_drafting_choose(&cycle->drafting, &view, &result->choice);
+    }
     const lv_drafting_choice *choice = &result->choice;
     for (uint32_t i = 0; i < choice->nodes_count; i++) tree->nodes[choice->nodes[i]].row = i + 1;
 
@@ -433,7 +431,7 @@ lever_status lv_cycle_run(lv_cycle *cycle, const lv_drafter *drafter, const lv_t
     const bool whole = choice->nodes_count > 0 && lv_tree_best_child(tree, last, true) == LV_TREE_NONE;
     const double seconds = cycle->costs.frozen ? choice->seconds : result->seconds;
     lv_drafting_learn(&cycle->drafting, result->path_count + 1, seconds, whole);
-    learn_tried(cycle, result);
+    keep_last(cycle, text_count, result);
     reroot(cycle, drafter, result);
     if (drafter) drafter->rerooted(drafter->user, tree);
     return LEVER_OK;

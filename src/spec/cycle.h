@@ -79,13 +79,12 @@ typedef struct {
     uint64_t cycles_count, drafted_cycle; /* so far, and the last one in which the draft was asked */
     lv_cycle_pruning pruning;
 
-    /* Drafting ahead (1) or not (0): what each gave in its last cycles, expected tokens and seconds. */
+    double tokens_recent; /* a cycle: a mean in which the last one weighs half */
     struct {
-        double tokens, seconds;
-    } tried[2];
-    bool trying_ahead, trying_best, best_ahead;
-    uint32_t try_left, try_age; /* cycles until the choice is made anew, and since it was made */
-    uint32_t try_stays;         /* how often in a row the better one was the same */
+        size_t text_count; /* behind it; 0: none */
+        uint32_t level;
+        bool ahead;
+    } last; /* cycle, for what the drafting behind it takes */
 } lv_cycle;
 
 lever_status lv_cycle_open(lv_cycle *cycle, lv_ledger *ledger, lever_error *error);

@@ -268,7 +268,7 @@ static void test_damaged_text(void **state) {
         NULL,
         "",
         "lever calibration 2\nend 0\n",
-        "lever costs 1\nend 0\n",
+        "lever costs 2\nend 0\n",
         HEADING "end 1\n",
         HEADING "end 0",
         HEADING "end 0\nend 0\n",
@@ -321,11 +321,11 @@ static void test_text_with_other_sections(void **state) {
         const char *text;
         bool sound;
     } rows[] = {
-        {"lever calibration 1\nrank 0 0 0 20000\nend 1\nlever costs 1\nio 0\n", true},
-        {"lever costs 1\nio 0\nlever calibration 1\nrank 0 0 0 20000\nend 1\n", true},
-        {"lever costs 1\nio 0 lever calibration 1\nrank 0 0 0 20000\nend 1\n", false},
+        {"lever calibration 1\nrank 0 0 0 20000\nend 1\nlever costs 2\nio 0\n", true},
+        {"lever costs 2\nio 0\nlever calibration 1\nrank 0 0 0 20000\nend 1\n", true},
+        {"lever costs 2\nio 0 lever calibration 1\nrank 0 0 0 20000\nend 1\n", false},
         {"lever calibration 1\nrank 0 0 0 20000\nend 1\nio 0\n", false},
-        {"lever calibration 1\nrank 0 0 0 20000\nlever costs 1\nend 1\n", false},
+        {"lever calibration 1\nrank 0 0 0 20000\nlever costs 2\nend 1\n", false},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
         lv_calibration calibration;

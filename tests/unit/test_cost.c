@@ -267,6 +267,8 @@ static lv_costs costs_taught(void) {
         lv_costs_learn_pass(&costs, n % 2 ? LV_SPLIT_ALL : LV_SPLIT_ONE, n, .4, .03 + .001 * n, .2, .01);
         lv_cost_curve_learn(&costs.draft[n % 2], n, .01 + .0007 * n);
         lv_cost_curve_learn(&costs.head, n, .005 + .0003 * n);
+        lv_ahead_learn(&costs.ahead, n % LV_AHEAD_LEVELS, n % 3 == 0, .1 + .01 * n);
+        lv_ahead_keep(&costs.ahead, n % 2, 1.5);
     }
     return costs;
 }
@@ -277,7 +279,7 @@ static void test_text_round_trip(void **state) {
     char text[TEXT_BYTES], part[TEXT_BYTES];
     const size_t length = lv_costs_write(&written, text, sizeof(text));
     assert_true(length > 0 && length < sizeof(text) && length == strlen(text));
-    assert_int_equal(strncmp(text, "lever costs 1\nlayers-one 1 ", 27), 0);
+    assert_int_equal(strncmp(text, "lever costs 2\nlayers-one 1 ", 27), 0);
 
     lv_costs read;
     lv_costs_init(&read, 1, 1, 1, 1, 1);
@@ -291,6 +293,16 @@ static void test_text_round_trip(void **state) {
     check_same_curve(&read.head, &written.head);
     check_near(read.io_seconds, written.io_seconds, 1e-9);
     check_near(read.ring_seconds, written.ring_seconds, 1e-9);
+    uint32_t cycles = 0;
+    for (size_t i = 0; i < (size_t)2 * LV_AHEAD_LEVELS; i++) {
+        const lv_ahead_drafted *of_read = &read.ahead.levels[i / 2].drafted[i % 2];
+        const lv_ahead_drafted *of_written = &written.ahead.levels[i / 2].drafted[i % 2];
+        check_near(of_read->seconds, of_written->seconds, 1e-9);
+        assert_int_equal(of_read->cycles, of_written->cycles);
+        cycles += of_read->cycles;
+    }
+    assert_int_equal(cycles, 13);
+    for (size_t i = 0; i < 2; i++) check_near(read.ahead.kept[i], written.ahead.kept[i], 1e-6);
 
     assert_int_equal(lv_costs_write(&written, NULL, 0), length);
     for (size_t capacity = 1; capacity <= length; capacity++) {
@@ -330,8 +342,8 @@ static void test_damaged_text(void **state) {
     static const struct {
         const char *what, *with;
     } rows[] = {
-        {"lever costs 1", "lever costs 2"},
-        {"lever costs 1", "lever calibration 1"},
+        {"lever costs 2", "lever costs 1"},
+        {"lever costs 2", "lever calibration 1"},
         {"layers-one 1 36000000 0\n", ""},
         {"layers-one 1 36000000 0\n", "layers-one 1 36000000\n"},
         {"layers-one 1 36000000 0\n", "layers-one 1 36000000 0 0\n"},
@@ -353,6 +365,17 @@ static void test_damaged_text(void **state) {
         {"io 300000000\n", ""},
         {"ring 40000000\n", "ring 40000000\nring 40000000\n"},
         {"ring 40000000", "ring -4"},
+        {"ahead 0 0 0 0\n", ""},
+        {"ahead 0 0 0 0", "ahead 0 1 0 0"},
+        {"ahead 0 0 0 0", "ahead 1 0 0 0"},
+        {"ahead 0 0 0 0", "ahead 0 0 5 0"},
+        {"ahead 0 0 0 0", "ahead 0 0 -5 1"},
+        {"ahead 0 0 0 0", "ahead 0 0 5 9999999"},
+        {"ahead 3 1 0 0\n", "ahead 3 1 0 0\nahead 3 1 0 0\n"},
+        {"kept 0 0\n", ""},
+        {"kept 0 0", "kept 1 0"},
+        {"kept 0 0", "kept 0 -1"},
+        {"kept 0 0", "kept 0 4000001"},
     };
     const lv_costs costs = costs_new();
     char sound[TEXT_BYTES], text[TEXT_BYTES];
