@@ -159,7 +159,8 @@ static bool is_pruning_wanted(const lv_cycle *cycle, const lv_drafter *drafter, 
     return p->predictor && drafter && cycle->drafting.strategy == LEVER_STRATEGY_LEVER && choice->nodes_count > 0;
 }
 
-/* Asking takes time as well: it is only worth it where enough can be won, or the draft listens. */
+/* Asking takes time as well, a tenth of a cycle where one thread computes: it is only worth it where enough can be won.
+ * The draft hears of scores then, but is no reason to ask: it drafts ahead no better for them (docs/SPEED.md). */
 static bool may_pay(const lv_cycle *cycle, const lv_pruning *policy, const lv_drafting_choice *choice) {
     const lv_cycle_pruning *p = &cycle->pruning;
     if (policy->forced || p->known || p->learning) return true;
@@ -368,7 +369,7 @@ static lever_status pass(lv_cycle *cycle, const lv_drafter *drafter, const lv_ta
                                   .rate = choice->tokens / choice->seconds,
                                   .idle_seconds = view->drafted_seconds,
                                   .split = view->split};
-        prunes = result->ahead || may_pay(cycle, &job.policy, choice);
+        prunes = may_pay(cycle, &job.policy, choice);
     }
     if (prunes) {
         lv_pruning_take(&p->view, tree, choice->nodes, choice->nodes_count);

@@ -59,7 +59,7 @@ typedef struct {
 typedef struct {
     lv_predictor *predictor; /* NULL: none; the pass's thread uses it alone */
     lv_learning *learning;   /* NULL: nothing is learned */
-    float cap;               /* share of the nodes that may go; 0: none does, scores steer the draft all the same */
+    float cap;               /* share of the nodes that may go; 0: none does */
     bool forced;             /* for measurements */
     const int32_t *known;    /* for measurements: the text that will follow `known_first`; NULL */
     size_t known_first, known_count;

@@ -496,7 +496,7 @@ static void test_failures_are_passed_up(void **state) {
     static const lever_strategy strategies[] = {LEVER_STRATEGY_LEVER, LEVER_STRATEGY_EDGE};
     for (uint32_t n = 0; n < 2u * CALLS_COUNT; n++) {
         const setup s = {
-            .strategy = strategies[n % 2], .quality = 55, .ahead = true, .lookup = true, .prune = PRUNE_BY_COST};
+            .strategy = strategies[n % 2], .quality = 55, .ahead = true, .lookup = true, .prune = PRUNE_HALF};
         const uint32_t which = n / 2;
         uint32_t failures = 0;
         if (which == CALL_EMBEDDING && s.strategy != LEVER_STRATEGY_LEVER) continue; /* which is never asked for any */
