@@ -74,12 +74,16 @@ static bool choose_ahead(lv_cycle *cycle, lv_drafting_view *view, lv_drafting_ch
     const uint32_t level = lv_ahead_level(cycle->tokens_recent);
     view->split = LV_SPLIT_ONE;
     lv_drafting_choose(&cycle->drafting, view, choice);
-    const double rest = choice->seconds - fmin(lv_ahead_saved(&cycle->costs.ahead, level), choice->seconds / 2);
+    double saved = lv_ahead_saved(&cycle->costs.ahead, level);
+    /* Where nothing is worth drafting in front of a pass, none can be saved; beside it the same nodes are for nothing.
+     */
+    if (view->drafted_seconds <= 0) saved = fmax(saved, lv_cost_curve_at(&cycle->costs.draft[view->draft_split], 1));
+    const double rest = choice->seconds - fmin(saved, choice->seconds / 2);
     const double ahead = lv_ahead_rate(&cycle->costs.ahead, true, choice->tokens / rest);
     view->split = LV_SPLIT_ALL;
     lv_drafting_choose(&cycle->drafting, view, choice);
     const double not_ahead = lv_ahead_rate(&cycle->costs.ahead, false, choice->tokens / choice->seconds);
-    if (!lv_ahead_choose(&cycle->costs.ahead, level, ahead > not_ahead)) return false;
+    if (!lv_ahead_choose(&cycle->costs.ahead, level, ahead >= not_ahead)) return false;
     view->split = LV_SPLIT_ONE;
     lv_drafting_choose(&cycle->drafting, view, choice);
     return true;
