@@ -1,6 +1,7 @@
-/* link: --wrap=lv_os_pread,--wrap=lv_system_memory_read */
-/* The state of the system changes while text is being written: less memory, a slower disk. The text stays,
- * the budget is kept, and what cycles are chosen by follows within a few of them. */
+/* link: --wrap=lv_os_pread,--wrap=lv_system_memory_read,--wrap=ggml_graph_compute,--wrap=lv_costs_learn_pass */
+/* The state of the system changes while text is being written: less memory, a slower disk, another process on the
+ * cores. The text stays, the budget is kept, and what cycles are chosen by follows within a few of them. */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
@@ -20,6 +21,7 @@ enum { ANSWER = 96 };
 
 static atomic_uint read_sleep_us;
 static atomic_ullong usable_bytes; /* 0: what there is */
+static atomic_uint compute_sleep_us;
 
 static void sleep_us(unsigned us) {
     if (us > 0) nanosleep(&(struct timespec){us / 1000000, us % 1000000 * 1000L}, NULL);
@@ -40,6 +42,30 @@ void __wrap_lv_system_memory_read(const char *root, lv_system_memory *memory) {
     if (usable > 0) memory->usable_bytes = usable;
 }
 
+/* All that is computed, steps of our own kernels too, is computed in here, and its time is taken around it. The int
+ * stands for an enum ggml_status. */
+int __real_ggml_graph_compute(void *graph, void *plan);
+int __wrap_ggml_graph_compute(void *graph, void *plan);
+int __wrap_ggml_graph_compute(void *graph, void *plan) {
+    sleep_us(atomic_load(&compute_sleep_us));
+    return __real_ggml_graph_compute(graph, plan);
+}
+
+/* What the last pass was: the costs are looked at where it was taken into them. */
+static lv_split learned_split;
+static uint32_t learned_rows;
+
+void __real_lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, double pass_seconds,
+                                double compute_seconds, double wait_seconds, double idle_seconds);
+void __wrap_lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, double pass_seconds,
+                                double compute_seconds, double wait_seconds, double idle_seconds);
+void __wrap_lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, double pass_seconds,
+                                double compute_seconds, double wait_seconds, double idle_seconds) {
+    learned_split = split;
+    learned_rows = rows;
+    __real_lv_costs_learn_pass(costs, split, rows, pass_seconds, compute_seconds, wait_seconds, idle_seconds);
+}
+
 /* --- An answer that is watched ----------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -55,6 +81,12 @@ typedef struct {
     uint64_t pinned_before, pinned_after;
     double io_target;
     uint64_t io_cycle; /* the first cycle whose costs knew the slower disk */
+
+    uint64_t above; /* cycles that ended above the limit */
+    double layers_target;
+    double layers_before, layers_after; /* what the costs said of the pass before the cores were busy, and then */
+    uint32_t layers_rows;
+    uint64_t layers_cycle; /* the first cycle whose costs knew the busy cores */
 } world;
 
 static void watch_cycle(void *user, const char *line) {
@@ -279,12 +311,138 @@ static void test_a_disk_that_is_throttled(void **state) {
     close_world(&w);
 }
 
+/* --- Another process on the cores -------------------------------------------------------------------------------- */
+
+enum { ALONE_US = 1500, BUSY_US = 4500, BUSY_FROM = 12, BUSY_ANSWER = 96, KNOWN_WITHIN = 10, SPINNERS = 2 };
+
+static void watch_limit(void *user, uint64_t cycle) {
+    (void)cycle;
+    world *w = user;
+    if (lv_ledger_used(w->engine->ledger) > w->limit) w->above++;
+}
+
+static double layers_cost(const world *w) {
+    return lv_cost_curve_at(&w->session->cycle.costs.layers[learned_split], learned_rows);
+}
+
+static void crowd_the_cores(void *user, uint64_t cycle) {
+    world *w = user;
+    watch_limit(w, cycle);
+    if (cycle == BUSY_FROM) {
+        w->layers_before = layers_cost(w);
+        atomic_store(&compute_sleep_us, BUSY_US);
+    }
+    if (cycle <= BUSY_FROM || w->layers_cycle > 0) return;
+    w->layers_after = layers_cost(w);
+    w->layers_rows = learned_rows;
+    if (w->layers_after >= w->layers_target) w->layers_cycle = cycle;
+}
+
+/* From here on the budget is what is in use. */
+static void keep_to_what_is_used(world *w) {
+    lever_error error;
+    w->limit = lv_ledger_used(w->engine->ledger);
+    CHECK_OK(lever_engine_set_budget(w->engine, w->limit, &error));
+}
+
+static void check_limit(const world *w) {
+    assert_true(w->cycles > 0);
+    assert_int_equal(w->above, 0);
+    assert_true(lv_ledger_peak(w->engine->ledger) <= w->limit);
+}
+
+static void answer_beside_a_busy_program(world *w, const int32_t *prompt, const lever_generate_options *generate,
+                                         pair_answer *got) {
+    w->cycles = w->layers_cycle = 0;
+    w->on_cycle = crowd_the_cores;
+    answer(w, prompt, PAIR_PROMPT, generate, got);
+    atomic_store(&compute_sleep_us, 0);
+    w->on_cycle = NULL;
+}
+
+static void check_that_costs_followed(const world *w) {
+    print_message("%u rows: %.1f ms, then %.1f ms; known %d cycles later\n", (unsigned)w->layers_rows,
+                  1e3 * w->layers_before, 1e3 * w->layers_after, (int)(w->layers_cycle - BUSY_FROM));
+    assert_true(w->layers_cycle > 0);
+    assert_true(w->layers_cycle - BUSY_FROM <= KNOWN_WITHIN);
+}
+
+/* Computing takes three times as long from the twelfth cycle on: a few cycles later the costs know most of it, for one
+ * row and for those of a chain. All layers are pinned, so that a pass over them is one graph. A sleep is never shorter
+ * than asked for, so a machine that is busy anyway only makes them know earlier. */
+static void test_computing_that_is_slowed(void **state) {
+    (void)state;
+    static const lever_strategy strategies[] = {LEVER_STRATEGY_AR, LEVER_STRATEGY_CHAIN};
+    const pair_way way = {.level = {[PAIR_BUDGET] = 2}};
+    lever_engine_options options;
+    pairs_engine_options(&options, &way);
+    world w;
+    int32_t prompt[PAIR_PROMPT];
+    pair_answer wanted = {0}, got = {0};
+    open_world(&w, &options);
+    pairs_prompt(w.engine, 1, prompt);
+    w.layers_target = 0.6e-6 * BUSY_US;
+    for (uint32_t i = 0; i < 2; i++) {
+        lever_generate_options generate;
+        pairs_generate_options(&generate, &way, BUSY_ANSWER);
+        generate.strategy = strategies[i];
+        generate.chain_length = strategies[i] == LEVER_STRATEGY_CHAIN ? 3 : 0;
+        generate.no_lookup = generate.no_ahead = true;
+        atomic_store(&compute_sleep_us, ALONE_US);
+        answer(&w, prompt, PAIR_PROMPT, &generate, &wanted);
+        keep_to_what_is_used(&w);
+        answer_beside_a_busy_program(&w, prompt, &generate, &got);
+        pairs_check_same(&got, &wanted, "busy cores");
+        check_limit(&w);
+        check_that_costs_followed(&w);
+    }
+    close_world(&w);
+}
+
+static atomic_bool spinners_stop;
+
+static void *spin(void *user) {
+    while (!atomic_load(&spinners_stop)) continue;
+    return user;
+}
+
+/* Threads that take the cores from all others, the reader's and the draft's too. */
+static void test_beside_spinning_threads(void **state) {
+    (void)state;
+    static const lever_strategy strategies[] = {LEVER_STRATEGY_LEVER, LEVER_STRATEGY_EDGE, LEVER_STRATEGY_AR};
+    for (uint32_t i = 0; i < 3; i++) {
+        const pair_way way = {.level = {[PAIR_BUDGET] = 1}};
+        lever_engine_options options;
+        lever_generate_options generate;
+        pairs_engine_options(&options, &way);
+        pairs_generate_options(&generate, &way, ANSWER);
+        generate.strategy = strategies[i];
+        world w;
+        int32_t prompt[PAIR_PROMPT];
+        pair_answer wanted = {0}, got = {0};
+        open_world(&w, &options);
+        pairs_prompt(w.engine, 2, prompt);
+        answer(&w, prompt, PAIR_PROMPT, &generate, &wanted);
+        keep_to_what_is_used(&w);
+        w.cycles = 0;
+        w.on_cycle = watch_limit;
+        pthread_t threads[SPINNERS];
+        atomic_store(&spinners_stop, false);
+        for (uint32_t t = 0; t < SPINNERS; t++) assert_int_equal(pthread_create(&threads[t], NULL, spin, NULL), 0);
+        answer(&w, prompt, PAIR_PROMPT, &generate, &got);
+        atomic_store(&spinners_stop, true);
+        for (uint32_t t = 0; t < SPINNERS; t++) pthread_join(threads[t], NULL);
+        pairs_check_same(&got, &wanted, "beside spinning threads");
+        check_limit(&w);
+        close_world(&w);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_budget_that_is_cut),
-        cmocka_unit_test(test_the_real_pair),
-        cmocka_unit_test(test_watching_memory),
-        cmocka_unit_test(test_a_disk_that_is_throttled),
+        cmocka_unit_test(test_a_budget_that_is_cut),     cmocka_unit_test(test_the_real_pair),
+        cmocka_unit_test(test_watching_memory),          cmocka_unit_test(test_a_disk_that_is_throttled),
+        cmocka_unit_test(test_computing_that_is_slowed), cmocka_unit_test(test_beside_spinning_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
