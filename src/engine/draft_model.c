@@ -28,11 +28,15 @@ uint32_t lv_draft_model_head_rows(const lv_model *model) {
     return rows < all ? rows : all;
 }
 
+lv_kv_shape lv_draft_model_cache_shape(const lv_model *model, uint32_t context_tokens) {
+    return (lv_kv_shape){.layers_count = model->hparams.layers_count,
+                         .slots_count = context_tokens + LV_DRAFT_TREE_SLOTS,
+                         .kv_heads_count = model->hparams.kv_heads_count,
+                         .head_dim = model->hparams.head_dim};
+}
+
 uint64_t lv_draft_model_session_bytes(const lv_model *model, uint32_t context_tokens) {
-    const lv_kv_shape shape = {.layers_count = model->hparams.layers_count,
-                               .slots_count = context_tokens + LV_DRAFT_TREE_SLOTS,
-                               .kv_heads_count = model->hparams.kv_heads_count,
-                               .head_dim = model->hparams.head_dim};
+    const lv_kv_shape shape = lv_draft_model_cache_shape(model, context_tokens);
     return lv_area_booked_bytes((size_t)lv_kv_bytes(&shape));
 }
 

@@ -39,6 +39,7 @@ typedef struct {
 /* What the whole takes beside a session's part, and what a session takes (its draft cache). */
 uint64_t lv_draft_model_bytes(const lv_draft_model *draft, uint32_t threads);
 uint64_t lv_draft_model_session_bytes(const lv_model *model, uint32_t context_tokens);
+lv_kv_shape lv_draft_model_cache_shape(const lv_model *model, uint32_t context_tokens);
 /* What one step of a single token reads of memory: the layers, and the head's rows that are kept. */
 uint64_t lv_draft_model_step_bytes(const lv_draft_model *draft);
 /* Rows of the head that are kept: what lv_draft_head_rows_count says once it is open. */

@@ -47,13 +47,14 @@ struct lever_engine {
     uint64_t spans_origin_ns;
 
     struct {
-        pthread_mutex_t lock;  /* taken before pass_lock */
-        uint64_t weight_bytes; /* what its weights take */
-        uint32_t users;        /* calls that are computing with it */
-        uint32_t drops_in_row; /* how often it left since an answer was written with it to the end */
-        uint32_t skip_left;    /* answers without it, before it is read again */
-        bool away;
-    } residency; /* of the draft's weights (residency.h) */
+        pthread_mutex_t lock;   /* taken before pass_lock */
+        uint64_t weight_bytes;  /* what its weights take */
+        uint64_t resting_bytes; /* that sessions gave up: their draft caches */
+        uint32_t users;         /* calls that are computing with it */
+        uint32_t drops_in_row;  /* how often it left since an answer was written with it to the end */
+        uint32_t skip_left;     /* answers without it, before it is read again */
+        bool away;              /* its weights are */
+    } residency;                /* of the draft (residency.h) */
 
     pthread_mutex_t transform_lock; /* guards transform_scratch: lanes and the consumer turn blocks into tiles */
     void *transform_scratch;

@@ -66,9 +66,10 @@ typedef struct {
     lv_verification *verification;
     lv_target target;
     lv_drafter drafter;
-    bool drafts;              /* there is a draft, and the strategy uses it */
-    bool drafted;             /* and it was used at first, but may have left since */
-    counters_snapshot before; /* the answer */
+    bool drafts;                       /* there is a draft, and the strategy uses it */
+    bool drafted;                      /* and it was used at first, but may have left since */
+    counters_snapshot before;          /* the answer */
+    lv_residency_progress first_cycle; /* how far the answer was behind it; no cycles: it is not over */
     bool tree_is_valid;
     char *trace; /* a line; NULL: none is wanted */
     uint64_t ahead_cycles, ahead_hits, prune_lost;
@@ -176,25 +177,41 @@ static void count_cycle(generation *g, const lv_cycle_result *result) {
                  level < LV_PRUNING_LEVELS ? "pruning becomes milder" : "pruning ends");
 }
 
-/* Goes on plainly where the target alone is expected to be faster with the draft's memory. */
+static lv_residency_progress progress_of(const generation *g) {
+    const lever_session *session = g->session;
+    lv_store_counters store;
+    lv_store_get_counters(session->engine->store, &store);
+    return (lv_residency_progress){
+        .tokens = session->statistics.completion_tokens,
+        .cycles = session->statistics.cycles,
+        .seconds = lv_session_seconds_since(session, g->first_token_ns),
+        .bytes_read = store.bytes_read,
+        .reading_seconds = lv_seconds(store.busy_ns),
+    };
+}
+
+/* Goes on plainly where the target alone is expected to be faster with the draft's memory. The first cycle says little:
+ * in it the draft catches up with the prompt, once. */
 static void consider_dropping(generation *g) {
     lever_session *session = g->session;
     lever_engine *engine = session->engine;
     if (session->cycle.drafting.strategy != LEVER_STRATEGY_LEVER || g->ended || is_at_limit(g)) return;
-    lv_store_counters store;
-    lv_store_get_counters(engine->store, &store);
-    const lv_residency_progress progress = {
-        .tokens = session->statistics.completion_tokens - 1,
-        .cycles = session->statistics.cycles,
-        .seconds = lv_session_seconds_since(g->session, g->first_token_ns),
-        .bytes_read = store.bytes_read - g->before.store.bytes_read,
-        .reading_seconds = lv_seconds(store.busy_ns - g->before.store.busy_ns),
-    };
+    lv_residency_progress progress = progress_of(g);
+    const lv_residency_progress *first = &g->first_cycle;
+    if (first->cycles == 0) {
+        g->first_cycle = progress;
+        return;
+    }
+    progress.tokens -= first->tokens;
+    progress.cycles -= first->cycles;
+    progress.seconds -= first->seconds;
+    progress.bytes_read -= first->bytes_read;
+    progress.reading_seconds -= first->reading_seconds;
     double expected;
-    if (!lv_residency_is_better_without(engine, &progress, &expected)) return;
+    if (!lv_residency_is_better_without(engine, session->speculation, &progress, &expected)) return;
     /* What was learned is kept as it is: plain passes that read less say nothing about the pair. */
     lv_costs_share_give(&engine->costs, &session->cycle.costs, &session->cycle.calibration);
-    if (!lv_residency_drop(engine)) return;
+    if (!lv_residency_drop(engine, session->speculation)) return;
     g->drafts = g->tree_is_valid = false;
     session->statistics.draft_dropped = true;
     lv_log_write(
@@ -293,7 +310,7 @@ static void set_policy(generation *g) {
     const lever_generate_options *o = g->options;
     lv_cycle *cycle = &session->cycle;
     g->drafts = session->speculation && o->strategy != LEVER_STRATEGY_AR &&
-                lv_residency_enter(session->engine, LV_RESIDENCY_ANSWER);
+                lv_residency_enter(session->engine, session->speculation, LV_RESIDENCY_ANSWER);
     g->drafted = g->drafts;
     const double rate = cycle->drafting.rate;
     lv_drafting_init(&cycle->drafting, g->drafts ? o->strategy : LEVER_STRATEGY_AR);

@@ -3,7 +3,7 @@
 #include "engine/residency.h"
 
 enum {
-    CYCLES_LEAST = 5,     /* of an answer, before it is judged */
+    CYCLES_LEAST = 8,     /* of an answer, before it is judged: its first tokens are the hardest to guess */
     SKIPPED_DOUBLINGS = 4 /* answers without the draft: 1, 3, 7, 15 */
 };
 
@@ -31,31 +31,59 @@ lever_status lv_residency_open(lever_engine *engine, lever_error *error) {
 
 /* --- Coming and going -------------------------------------------------------------------------------------------- */
 
+/* What was given up: the target's blocks have it. */
+static uint64_t absent_bytes(const lever_engine *engine) {
+    return (engine->residency.away ? engine->residency.weight_bytes : 0) + engine->residency.resting_bytes;
+}
+
+static void send_away(lever_engine *engine) {
+    engine->residency.away = true;
+    lv_draft_model_close_weights(engine->draft);
+    lv_budget_repin(engine, absent_bytes(engine), 0);
+}
+
 static bool bring_back(lever_engine *engine) {
     lever_error error;
     pthread_mutex_lock(&engine->pass_lock);
     lever_status status = LEVER_E_BUDGET;
-    if (lv_budget_repin(engine, 0, engine->residency.weight_bytes)) {
+    if (lv_budget_repin(engine, engine->residency.resting_bytes, engine->residency.weight_bytes)) {
         status = lv_residency_open(engine, &error);
+        engine->residency.away = false;
         if (status != LEVER_OK) {
             lv_log_write(&engine->log, LEVER_LOG_INFO, "the draft model stays out: %s", error.message);
-            lv_draft_model_close_weights(engine->draft);
-            lv_budget_repin(engine, engine->residency.weight_bytes, 0);
+            send_away(engine);
         }
     }
     pthread_mutex_unlock(&engine->pass_lock);
-    engine->residency.away = status != LEVER_OK;
     return status == LEVER_OK;
 }
 
-bool lv_residency_enter(lever_engine *engine, lv_residency_use use) {
+static bool wake(lever_engine *engine, lv_speculation *speculation) {
+    const uint64_t bytes = lv_speculation_resting_bytes(speculation);
+    if (bytes == 0) return true;
+    lever_error error;
+    lever_status status = LEVER_E_BUDGET;
+    pthread_mutex_lock(&engine->pass_lock);
+    engine->residency.resting_bytes -= bytes;
+    if (lv_budget_repin(engine, absent_bytes(engine), bytes)) {
+        status = lv_speculation_wake(speculation, &error);
+        if (status != LEVER_OK) lv_log_write(&engine->log, LEVER_LOG_INFO, "no draft for now: %s", error.message);
+    }
+    if (status != LEVER_OK) {
+        engine->residency.resting_bytes += bytes;
+        if (engine->residency.users == 0) send_away(engine);
+    }
+    pthread_mutex_unlock(&engine->pass_lock);
+    return status == LEVER_OK;
+}
+
+bool lv_residency_enter(lever_engine *engine, lv_speculation *speculation, lv_residency_use use) {
     if (!engine->draft) return false;
     pthread_mutex_lock(&engine->residency.lock);
     bool here = !engine->residency.away;
-    if (!here && engine->residency.skip_left == 0) {
-        here = bring_back(engine);
-        if (!here) engine->residency.skip_left = 1;
-    }
+    if (!here && engine->residency.skip_left == 0) here = bring_back(engine);
+    if (here) here = wake(engine, speculation);
+    if (!here && engine->residency.skip_left == 0) engine->residency.skip_left = 1;
     if (!here && use == LV_RESIDENCY_ANSWER) engine->residency.skip_left--;
     if (here) engine->residency.users++;
     pthread_mutex_unlock(&engine->residency.lock);
@@ -69,33 +97,44 @@ void lv_residency_leave(lever_engine *engine, bool paid) {
     pthread_mutex_unlock(&engine->residency.lock);
 }
 
-bool lv_residency_drop(lever_engine *engine) {
+bool lv_residency_drop(lever_engine *engine, lv_speculation *speculation) {
     pthread_mutex_lock(&engine->residency.lock);
     const bool alone = engine->residency.users == 1;
     if (alone) {
         engine->residency.users = 0;
-        engine->residency.away = true;
         if (engine->residency.drops_in_row < SKIPPED_DOUBLINGS) engine->residency.drops_in_row++;
         engine->residency.skip_left = (1u << engine->residency.drops_in_row) - 1;
         if (lv_forward_device_failed(engine->draft->forward)) engine->accelerator.draft_lost = true;
-        lv_draft_model_close_weights(engine->draft);
-        lv_budget_repin(engine, engine->residency.weight_bytes, 0);
+        lv_speculation_rest(speculation);
+        engine->residency.resting_bytes += lv_speculation_resting_bytes(speculation);
+        send_away(engine);
     }
     pthread_mutex_unlock(&engine->residency.lock);
     return alone;
 }
 
+void lv_residency_forget(lever_engine *engine, lv_speculation *speculation) {
+    const uint64_t bytes = speculation ? lv_speculation_resting_bytes(speculation) : 0;
+    if (bytes == 0) return;
+    pthread_mutex_lock(&engine->residency.lock);
+    pthread_mutex_lock(&engine->pass_lock);
+    engine->residency.resting_bytes -= bytes;
+    lv_budget_repin(engine, absent_bytes(engine), bytes);
+    pthread_mutex_unlock(&engine->pass_lock);
+    pthread_mutex_unlock(&engine->residency.lock);
+}
+
 /* --- Judging ----------------------------------------------------------------------------------------------------- */
 
-bool lv_residency_is_better_without(const lever_engine *engine, const lv_residency_progress *progress,
-                                    double *tokens_per_second) {
+bool lv_residency_is_better_without(const lever_engine *engine, const lv_speculation *speculation,
+                                    const lv_residency_progress *progress, double *tokens_per_second) {
     const lever_plan *table = &engine->plan.table;
     const bool may =
         !engine->options.draft_forced && engine->options.target_ram_percent < 0 && !engine->costs.costs.frozen;
     if (!may || table->pass_read_bytes == 0 || progress->cycles < CYCLES_LEAST || progress->seconds <= 0) return false;
-    const uint64_t weights = engine->residency.weight_bytes;
+    const uint64_t given_up = engine->residency.weight_bytes + lv_speculation_memory_bytes(speculation);
     const lv_plan_rates rates = {
-        .read_bytes = table->pass_read_bytes > weights ? table->pass_read_bytes - weights : 0,
+        .read_bytes = table->pass_read_bytes > given_up ? table->pass_read_bytes - given_up : 0,
         .layer_bytes = table->layer_bytes,
         .head_bytes = table->head_bytes,
         .io_bytes_per_second = progress->reading_seconds > 0 ? (double)progress->bytes_read / progress->reading_seconds

@@ -2,15 +2,17 @@
  *
  * A plan decides before the first token whether a draft is worth its memory; what a text is like is known only later.
  * Where an answer is written slower with the draft than the target alone is expected to write it with that memory, the
- * draft's weights leave in the middle of the answer and blocks of the target are pinned instead, as they pass by. They
- * are read again for a later answer: the next but one after the first time, then ever more seldom as long as it does
- * not pay. The draft's caches stay. Text does not depend on it.
+ * draft's weights and the session's draft cache leave in the middle of the answer and blocks of the target are pinned
+ * instead, as they pass by. The weights are read again for a later answer: the next but one after the first time, then
+ * ever more seldom as long as it does not pay; the cache is computed anew from the text. Caches of other sessions stay.
+ * Text does not depend on it.
  *
  * Who computes with the draft has entered; it leaves only when nobody else is in. Any thread. */
 #ifndef LV_ENGINE_RESIDENCY_H
 #define LV_ENGINE_RESIDENCY_H
 
 #include "engine/engine_state.h"
+#include "engine/speculation.h"
 
 /* Reads the draft's weights, if there is a draft. */
 lever_status lv_residency_open(lever_engine *engine, lever_error *error);
@@ -20,13 +22,13 @@ typedef enum {
     LV_RESIDENCY_ANSWER  /* an answer begins: counted, for when the draft is read again */
 } lv_residency_use;
 
-/* True: the draft is here, and stays until lv_residency_leave. Waits for its weights when it is their turn to come
- * back. False: there is none at present. */
-bool lv_residency_enter(lever_engine *engine, lv_residency_use use);
+/* True: the draft is here, and what the session has of it, and stays until lv_residency_leave. Waits for its weights
+ * when it is their turn to come back. False: there is none at present. */
+bool lv_residency_enter(lever_engine *engine, lv_speculation *speculation, lv_residency_use use);
 /* `paid`: an answer was written with it to the end. */
 void lv_residency_leave(lever_engine *engine, bool paid);
 
-/* What an answer was like so far. */
+/* What an answer was like so far, its first cycle left out. */
 typedef struct {
     uint64_t tokens, cycles;
     double seconds;
@@ -36,10 +38,14 @@ typedef struct {
 
 /* Whether the target alone is expected to be faster by a clear margin, with the draft's memory for its blocks:
  * `tokens_per_second` is what it is expected to give. */
-bool lv_residency_is_better_without(const lever_engine *engine, const lv_residency_progress *progress,
-                                    double *tokens_per_second);
+bool lv_residency_is_better_without(const lever_engine *engine, const lv_speculation *speculation,
+                                    const lv_residency_progress *progress, double *tokens_per_second);
 
-/* Gives the weights up for the target's blocks. By who has entered; true: it is done, and the caller has left. */
-bool lv_residency_drop(lever_engine *engine);
+/* Gives the weights, and what the session has of the draft, up for the target's blocks. By who has entered; true: it is
+ * done, and the caller has left. */
+bool lv_residency_drop(lever_engine *engine, lv_speculation *speculation);
+
+/* A session ends: the memory that it gave up is kept free for another one. NULL is accepted. */
+void lv_residency_forget(lever_engine *engine, lv_speculation *speculation);
 
 #endif

@@ -103,6 +103,7 @@ lever_status lever_session_open(lever_session **out, lever_engine *engine, const
 void lever_session_close(lever_session **out) {
     if (!out || !*out) return;
     lever_session *session = *out;
+    lv_residency_forget(session->engine, session->speculation);
     lv_speculation_close(&session->speculation);
     lv_simulation_close(&session->simulation);
     lv_cycle_close(&session->cycle);
@@ -264,8 +265,8 @@ static lever_status compute_from(lever_session *session, const int32_t *tokens, 
     const uint64_t total = (tokens_count - common) * layers;
     lever_status status = LEVER_OK;
     bool stop = false;
-    const bool beside =
-        !each && drafts_beside(session, tokens_count - common) && lv_residency_enter(engine, LV_RESIDENCY_PROMPT);
+    const bool beside = !each && drafts_beside(session, tokens_count - common) &&
+                        lv_residency_enter(engine, session->speculation, LV_RESIDENCY_PROMPT);
     const uint64_t begin_ns = lv_clock_now_ns(session->clock);
     memmove(session->tokens, tokens, tokens_count * sizeof(*tokens));
     session->tokens_count = session->computed_count = common;

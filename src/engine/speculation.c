@@ -421,19 +421,46 @@ lv_drafter lv_speculation_drafter(lv_speculation *s) {
 
 /* --- Opening, closing, text --------------------------------------------------------------------------------------- */
 
+static uint64_t logits_bytes(const lv_speculation *s) {
+    /* The head itself may be away. */
+    return (uint64_t)LV_DRAFTING_WIDTH_MAX * lv_draft_model_head_rows(s->options.draft->model) * sizeof(float);
+}
+
+void lv_speculation_rest(lv_speculation *s) {
+    lv_kv_close(&s->kv);
+    lv_free(s->logits);
+    s->logits = NULL;
+    s->computed_count = 0;
+}
+
+lever_status lv_speculation_wake(lv_speculation *s, lever_error *error) {
+    const lv_speculation_options *o = &s->options;
+    const lv_kv_shape shape = lv_draft_model_cache_shape(o->draft->model, o->context_tokens);
+    void *memory = NULL;
+    LV_TRY(
+        lv_alloc_checked(&memory, o->ledger, LV_MEM_LOGITS, 1, (size_t)logits_bytes(s), "logits of the draft", error));
+    const lever_status status = lv_kv_open(&s->kv, o->ledger, &shape, error);
+    if (status != LEVER_OK) {
+        lv_free(memory);
+        return status;
+    }
+    s->logits = memory;
+    return LEVER_OK;
+}
+
+uint64_t lv_speculation_memory_bytes(const lv_speculation *s) {
+    return lv_draft_model_session_bytes(s->options.draft->model, s->options.context_tokens) + logits_bytes(s);
+}
+
+uint64_t lv_speculation_resting_bytes(const lv_speculation *s) {
+    return s->logits ? 0 : lv_speculation_memory_bytes(s);
+}
+
 static lever_status open_memory(lv_speculation *s, lever_error *error) {
     const lv_speculation_options *o = &s->options;
-    const lv_hparams *h = &o->draft->model->hparams;
-    const uint32_t rows = lv_draft_model_head_rows(o->draft->model); /* the head itself may be away */
-    const lv_kv_shape shape = {.layers_count = h->layers_count,
-                               .slots_count = o->context_tokens + LV_DRAFT_TREE_SLOTS,
-                               .kv_heads_count = h->kv_heads_count,
-                               .head_dim = h->head_dim};
-    LV_TRY(lv_kv_open(&s->kv, o->ledger, &shape, error));
+    const uint32_t rows = lv_draft_model_head_rows(o->draft->model);
+    LV_TRY(lv_speculation_wake(s, error));
     void *memory = NULL;
-    LV_TRY(lv_alloc_checked(&memory, o->ledger, LV_MEM_LOGITS, (size_t)LV_DRAFTING_WIDTH_MAX * rows, sizeof(float),
-                            "logits of the draft", error));
-    s->logits = memory;
     LV_TRY(lv_alloc_checked(&memory, o->ledger, LV_MEM_SESSION, rows, sizeof(int32_t), "the draft's tokens", error));
     s->head_table = memory;
     LV_TRY(lv_alloc_checked(&memory, o->ledger, LV_MEM_SESSION, o->context_tokens + LV_TREE_DEPTH_MAX, sizeof(int32_t),

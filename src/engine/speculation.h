@@ -1,8 +1,9 @@
 /* speculation.h - the draft's side of a session: its cache, what it has computed, and the thread that drafts ahead.
  *
  * Implements lv_drafter (spec/cycle.h) over the engine's draft model. Owns the session's draft cache, buffers for
- * candidates, and a thread that sleeps unless a pass of the target runs. All memory is taken at opening. One thread at
- * a time calls in; the thread of its own touches tree, cache and buffers only between ahead_begin and ahead_end. */
+ * candidates, and a thread that sleeps unless a pass of the target runs. All memory is taken at opening, and only cache
+ * and logits may be given back for a while. One thread at a time calls in; the thread of its own touches tree, cache
+ * and buffers only between ahead_begin and ahead_end. */
 #ifndef LV_ENGINE_SPECULATION_H
 #define LV_ENGINE_SPECULATION_H
 
@@ -29,6 +30,16 @@ typedef struct {
 lever_status lv_speculation_open(lv_speculation **speculation, const lv_speculation_options *options,
                                  lever_error *error);
 void lv_speculation_close(lv_speculation **speculation);
+
+/* While the draft is away (residency.h): gives the cache and the logits back. Nothing of the text is computed then, and
+ * only truncating and closing are allowed until they are taken again. */
+void lv_speculation_rest(lv_speculation *speculation);
+/* LEVER_E_BUDGET or LEVER_E_MEMORY: it goes on resting. */
+lever_status lv_speculation_wake(lv_speculation *speculation, lever_error *error);
+/* What resting gives back, and waking takes. */
+uint64_t lv_speculation_memory_bytes(const lv_speculation *speculation);
+/* The same for one that rests, else 0. */
+uint64_t lv_speculation_resting_bytes(const lv_speculation *speculation);
 
 /* The session's text was cut to, or agrees only up to, `tokens_count`. */
 void lv_speculation_truncate(lv_speculation *speculation, size_t tokens_count);

@@ -72,20 +72,20 @@ static bool can_draft_ahead(const lv_cycle *cycle, const lv_drafter *drafter) {
 /* The pass with all threads against one with a thread less and a part of the next drafting done. */
 static bool choose_ahead(lv_cycle *cycle, lv_drafting_view *view, lv_drafting_choice *choice) {
     const uint32_t level = lv_ahead_level(cycle->tokens_recent);
+    lv_drafting_choice one;
     view->split = LV_SPLIT_ONE;
-    lv_drafting_choose(&cycle->drafting, view, choice);
+    lv_drafting_choose(&cycle->drafting, view, &one);
     double saved = lv_ahead_saved(&cycle->costs.ahead, level);
-    /* Where nothing is worth drafting in front of a pass, none can be saved; beside it the same nodes are for nothing.
-     */
+    /* Where nothing is worth drafting in front of a pass, none can be saved; beside it the same nodes cost nothing. */
     if (view->drafted_seconds <= 0) saved = fmax(saved, lv_cost_curve_at(&cycle->costs.draft[view->draft_split], 1));
-    const double rest = choice->seconds - fmin(saved, choice->seconds / 2);
-    const double ahead = lv_ahead_rate(&cycle->costs.ahead, true, choice->tokens / rest);
+    const double rest = one.seconds - fmin(saved, one.seconds / 2);
+    const double ahead = lv_ahead_rate(&cycle->costs.ahead, true, one.tokens / rest);
     view->split = LV_SPLIT_ALL;
     lv_drafting_choose(&cycle->drafting, view, choice);
     const double not_ahead = lv_ahead_rate(&cycle->costs.ahead, false, choice->tokens / choice->seconds);
     if (!lv_ahead_choose(&cycle->costs.ahead, level, ahead >= not_ahead)) return false;
     view->split = LV_SPLIT_ONE;
-    lv_drafting_choose(&cycle->drafting, view, choice);
+    *choice = one;
     return true;
 }
 
@@ -96,13 +96,13 @@ static void learn_drafted(lv_cycle *cycle, size_t text_count, double seconds) {
     }
 }
 
-static void keep_last(lv_cycle *cycle, size_t text_count, const lv_cycle_result *result) {
+static void keep_last(lv_cycle *cycle, size_t text_count, const lv_cycle_result *result, double seconds) {
     cycle->last.text_count = text_count + result->path_count + 1;
     cycle->last.level = lv_ahead_level(cycle->tokens_recent);
     cycle->last.ahead = result->ahead;
     const double tokens = result->path_count + 1;
-    if (result->choice.nodes_count > 0) {
-        const double seconds = cycle->costs.frozen ? result->choice.seconds : result->seconds;
+    /* The other policies choose without an eye on what is expected of them. */
+    if (result->choice.nodes_count > 0 && cycle->drafting.strategy == LEVER_STRATEGY_LEVER) {
         const double share = tokens / seconds * result->choice.seconds / result->choice.tokens;
         lv_ahead_keep(&cycle->costs.ahead, result->ahead, share);
     }
@@ -436,7 +436,7 @@ lever_status lv_cycle_run(lv_cycle *cycle, const lv_drafter *drafter, const lv_t
     const bool whole = choice->nodes_count > 0 && lv_tree_best_child(tree, last, true) == LV_TREE_NONE;
     const double seconds = cycle->costs.frozen ? choice->seconds : result->seconds;
     lv_drafting_learn(&cycle->drafting, result->path_count + 1, seconds, whole);
-    keep_last(cycle, text_count, result);
+    keep_last(cycle, text_count, result, seconds);
     reroot(cycle, drafter, result);
     if (drafter) drafter->rerooted(drafter->user, tree);
     return LEVER_OK;

@@ -58,10 +58,14 @@ static uint64_t pinned_bytes(const lever_engine *engine) {
     return counters.pinned_bytes;
 }
 
-static void drop(lever_engine *engine) {
-    assert_true(lv_residency_enter(engine, LV_RESIDENCY_PROMPT));
-    assert_true(lv_residency_drop(engine));
+static void drop(lever_engine *engine, lever_session *session) {
+    lv_speculation *speculation = session->speculation;
+    const uint64_t cache = lv_ledger_used_by(engine->ledger, LV_MEM_KV);
+    assert_true(lv_residency_enter(engine, speculation, LV_RESIDENCY_PROMPT));
+    assert_true(lv_residency_drop(engine, speculation));
     assert_int_equal(lv_ledger_used_by(engine->ledger, LV_MEM_DRAFT), 0);
+    assert_true(lv_ledger_used_by(engine->ledger, LV_MEM_KV) < cache);
+    assert_true(lv_speculation_resting_bytes(speculation) > 0);
     assert_null(engine->draft->forward);
 }
 
@@ -76,7 +80,7 @@ static void test_leaves_and_comes_back(void **state) {
     const uint64_t streamed = engine->weights->layout->layer_bytes - pinned;
     assert_true(weights > 0 && streamed > 0);
 
-    drop(engine);
+    drop(engine, session);
     answer(session, LEVER_STRATEGY_LEVER, &got); /* the one without it */
     pairs_check_same(&got, &plain, "without the draft");
     assert_int_equal(got.statistics.nodes_drafted, 0);
@@ -91,9 +95,10 @@ static void test_leaves_and_comes_back(void **state) {
 
     /* Once an answer was written with it, it is tried as soon as at first; else ever more seldom. */
     for (uint32_t row = 1, skipped = 1; row <= 3; row++, skipped = 2 * skipped + 1) {
-        drop(engine);
-        for (uint32_t i = 0; i < skipped; i++) assert_false(lv_residency_enter(engine, LV_RESIDENCY_ANSWER));
-        assert_true(lv_residency_enter(engine, LV_RESIDENCY_ANSWER));
+        drop(engine, session);
+        for (uint32_t i = 0; i < skipped; i++)
+            assert_false(lv_residency_enter(engine, session->speculation, LV_RESIDENCY_ANSWER));
+        assert_true(lv_residency_enter(engine, session->speculation, LV_RESIDENCY_ANSWER));
         lv_residency_leave(engine, false);
     }
     lever_session_close(&session);
@@ -105,21 +110,49 @@ static void test_stays_while_others_use_it(void **state) {
     lever_engine_options options;
     lever_session *first, *session;
     lever_engine *engine = open_pair(&options, &first);
-    assert_true(lv_residency_enter(engine, LV_RESIDENCY_ANSWER));
-    assert_true(lv_residency_enter(engine, LV_RESIDENCY_PROMPT));
-    assert_false(lv_residency_drop(engine));
+    assert_true(lv_residency_enter(engine, first->speculation, LV_RESIDENCY_ANSWER));
+    assert_true(lv_residency_enter(engine, first->speculation, LV_RESIDENCY_PROMPT));
+    assert_false(lv_residency_drop(engine, first->speculation));
     lv_residency_leave(engine, false);
-    assert_true(lv_residency_drop(engine));
+    assert_true(lv_residency_drop(engine, first->speculation));
     /* A session opens all the same, and gets the draft when it comes back. */
     session = lv_test_session(engine);
-    assert_false(lv_residency_enter(engine, LV_RESIDENCY_ANSWER));
+    assert_false(lv_residency_enter(engine, session->speculation, LV_RESIDENCY_ANSWER));
     pair_answer got = {0}, plain = {0};
     answer(session, LEVER_STRATEGY_LEVER, &got);
     assert_true(got.statistics.nodes_drafted > 0);
     answer(session, LEVER_STRATEGY_AR, &plain);
     pairs_check_same(&got, &plain, "a session that was opened meanwhile");
+    /* The first one takes its cache again, and computes it anew. */
+    assert_true(lv_speculation_resting_bytes(first->speculation) > 0);
+    answer(first, LEVER_STRATEGY_LEVER, &got);
+    assert_true(got.statistics.nodes_drafted > 0);
+    assert_int_equal(lv_speculation_resting_bytes(first->speculation), 0);
+    pairs_check_same(&got, &plain, "the session that had given its cache up");
     lever_session_close(&session);
     lever_session_close(&first);
+    lever_engine_close(&engine);
+}
+
+/* What a session gave up is there for the next one. */
+static void test_a_session_that_ends_without_its_cache(void **state) {
+    (void)state;
+    lever_engine_options options;
+    lever_session *session;
+    lever_engine *engine = open_tight(&options, &session);
+    pair_answer plain = {0}, got = {0};
+    answer(session, LEVER_STRATEGY_AR, &plain);
+    drop(engine, session);
+    answer(session, LEVER_STRATEGY_AR, &got); /* its memory is taken by blocks */
+    lever_session_close(&session);
+    assert_int_equal(engine->residency.resting_bytes, 0);
+    session = lv_test_session(engine);
+    answer(session, LEVER_STRATEGY_LEVER, &got);
+    answer(session, LEVER_STRATEGY_LEVER, &got);
+    pairs_check_same(&got, &plain, "another session");
+    assert_true(got.statistics.nodes_drafted > 0);
+    assert_true(lv_ledger_peak(engine->ledger) <= options.ram_bytes);
+    lever_session_close(&session);
     lever_engine_close(&engine);
 }
 
@@ -131,7 +164,7 @@ static void test_no_room_to_come_back(void **state) {
     lever_session *session;
     lever_engine *engine = open_tight(&options, &session);
     const uint64_t weights = lv_ledger_used_by(engine->ledger, LV_MEM_DRAFT);
-    drop(engine);
+    drop(engine, session);
     const uint64_t fixed = lv_budget_least(engine);
     CHECK_OK(lever_engine_set_budget(engine, fixed + weights / 2, &error));
     pair_answer plain = {0}, got = {0};
@@ -179,7 +212,7 @@ static void test_judging(void **state) {
     lever_engine *engine = open_pair(&options, &session);
     lever_plan *table = &engine->plan.table;
     engine->options.draft_forced = false;
-    engine->residency.weight_bytes = 250000000;
+    engine->residency.weight_bytes = 250000000 - lv_speculation_memory_bytes(session->speculation);
     *table = (lever_plan){.pass_read_bytes = 400000000,
                           .layer_bytes = 740000000,
                           .head_bytes = 190000000,
@@ -189,7 +222,7 @@ static void test_judging(void **state) {
         uint64_t tokens, cycles;
         double seconds;
         bool better;
-    } cases[] = {{40, 10, 4.0, true}, {43, 10, 4.0, false}, {16, 4, 4.0, false}, {100, 10, 4.0, false}};
+    } cases[] = {{40, 10, 4.0, true}, {43, 10, 4.0, false}, {16, 7, 4.0, false}, {100, 10, 4.0, false}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const lv_residency_progress progress = {.tokens = cases[i].tokens,
                                                 .cycles = cases[i].cycles,
@@ -197,16 +230,17 @@ static void test_judging(void **state) {
                                                 .bytes_read = 4000000000,
                                                 .reading_seconds = 2.0};
         double expected = 0;
-        assert_int_equal(lv_residency_is_better_without(engine, &progress, &expected), cases[i].better);
+        assert_int_equal(lv_residency_is_better_without(engine, session->speculation, &progress, &expected),
+                         cases[i].better);
     }
     const lv_residency_progress slow = {.tokens = 10, .cycles = 10, .seconds = 4.0};
     double expected = 0;
-    assert_true(lv_residency_is_better_without(engine, &slow, &expected));
+    assert_true(lv_residency_is_better_without(engine, session->speculation, &slow, &expected));
     table->pass_read_bytes = 0; /* everything is pinned: nothing to gain */
-    assert_false(lv_residency_is_better_without(engine, &slow, &expected));
+    assert_false(lv_residency_is_better_without(engine, session->speculation, &slow, &expected));
     table->pass_read_bytes = 400000000;
     engine->options.target_ram_percent = 50; /* the user said what is pinned */
-    assert_false(lv_residency_is_better_without(engine, &slow, &expected));
+    assert_false(lv_residency_is_better_without(engine, session->speculation, &slow, &expected));
     lever_session_close(&session);
     lever_engine_close(&engine);
 }
@@ -215,6 +249,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_leaves_and_comes_back),
         cmocka_unit_test(test_stays_while_others_use_it),
+        cmocka_unit_test(test_a_session_that_ends_without_its_cache),
         cmocka_unit_test(test_no_room_to_come_back),
         cmocka_unit_test(test_leaves_in_the_middle),
         cmocka_unit_test(test_judging),

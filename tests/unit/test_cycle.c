@@ -37,7 +37,7 @@ typedef struct {
 
     lv_predictor *predictor;
     float hidden[LV_PRUNING_ROWS_MAX][PREDICTOR_WIDTH], rows[LV_PREDICTOR_CANDIDATES_MAX * PREDICTOR_WIDTH];
-    uint32_t pauses, scored_ahead, rows_pruned;
+    uint32_t pauses, scored_ahead, rows_pruned, nodes_verified;
 
     uint32_t batch[LV_HEAD_ROWS_MAX], batch_count;
     uint32_t passes, target_commits, drafter_commits, reroots;
@@ -218,6 +218,7 @@ static lever_status mock_verify(void *user, const lv_tree *tree, const uint32_t 
     world *w = user;
     assert_int_equal(split == LV_SPLIT_ONE, w->is_ahead);
     w->batch_count = 0;
+    w->nodes_verified += count;
     for (uint32_t i = 0; i < count; i++) {
         const lv_node *node = &tree->nodes[nodes[i]];
         assert_int_equal(node->row, i + 1);
@@ -379,6 +380,10 @@ static void test_text_is_the_targets(void **state) {
         /* Not when the text leaves room for one more token only. */
         if (s.ahead && s.strategy == LEVER_STRATEGY_EDGE) assert_true(w.ahead_begun + 1 >= w.passes);
         assert_int_equal(w.reroots, w.passes);
+        /* What is learned of drafting ahead is of the policy that decides by it. */
+        const lv_ahead_record *ahead = &cycle.costs.ahead;
+        const bool learned = ahead->kept[0] > 0 || ahead->kept[1] > 0;
+        assert_int_equal(learned, s.strategy == LEVER_STRATEGY_LEVER && w.nodes_verified > 0);
         lv_cycle_close(&cycle);
     }
 }
