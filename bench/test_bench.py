@@ -273,20 +273,6 @@ class Compare(unittest.TestCase):
         logs = compare.paired_logs(self.rows(before), self.rows(after), "decode_tokens_per_second")
         return compare.verdict(logs.get("lever", []), lower)
 
-    def test_the_mean_of_tasks_weighs_each_task_alike(self):
-        def both(pair, task, x):
-            facts = {"factors": {"task": task}}
-            return [{**row("a", pair, {"x": x}), **facts}, {**row("b", pair, {"x": 1}), **facts}]
-
-        rows_of_three = [*both("1", "code", 2), *both("2", "code", 3), *both("3", "code", 10), *both("4", "math", 5)]
-        of_pairs = figures.ratio("a", "b", "x")
-        self.assertEqual(figures.mean_of_tasks(of_pairs)(rows_of_three), [4])
-        self.assertEqual(figures.of_task("maths", of_pairs)(rows_of_three), [5])
-
-    def test_a_text_without_another_to_compare_with_is_no_verdict(self):
-        texts = [row("a", "1", {"tokens_sha256": "x"}), row("b", "1", {"tokens_sha256": "y"}), row("a", "2", {"tokens_sha256": "x"})]
-        self.assertEqual(figures.same_text(texts), [0])
-
     def test_verdicts(self):
         base = [10.0, 20.0, 5.0, 8.0, 12.0, 30.0]
         self.assertEqual(self.verdict(base, [r * f for r, f in zip(base, (0.9, 0.85, 0.92, 0.88, 0.9, 0.95))]), "slower")

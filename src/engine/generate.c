@@ -316,8 +316,7 @@ static void set_policy(generation *g) {
     lv_drafting_init(&cycle->drafting, g->drafts ? o->strategy : LEVER_STRATEGY_AR);
     cycle->drafting.rate = rate;
     cycle->drafting.stop_rule = o->stop_rule;
-    const lv_phone *phone = session->engine->phone;
-    cycle->costs.buckets = phone ? phone->profile.npu_buckets : lv_forward_buckets(session->engine->forward);
+    cycle->costs.buckets = lv_session_buckets(session);
     cycle->drafting.nodes_max = lv_verification_nodes_max(session);
     cycle->drafting.nodes_fixed = o->tree_nodes;
     if (!o->tree_nodes) {

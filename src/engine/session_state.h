@@ -42,6 +42,9 @@ static inline double lv_session_seconds_since(const lever_session *session, uint
 /* session.c: one pass over tokens that the session holds, from `first` on, without logits unless they are the last. */
 lever_status lv_session_compute(lever_session *session, size_t first, size_t count, lever_error *error);
 
+/* verification.c: the numbers of rows that a pass computes, of the device or the simulated phone; none: any. */
+lv_buckets lv_session_buckets(const lever_session *session);
+
 /* session.c: a cancellation is obeyed once. */
 lever_status lv_session_end_call(lever_session *session, lever_status status);
 

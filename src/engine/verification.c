@@ -20,6 +20,11 @@ uint32_t lv_verification_nodes_max(const lever_session *session) {
     return most < LV_DRAFTING_NODES_MAX ? most : LV_DRAFTING_NODES_MAX;
 }
 
+lv_buckets lv_session_buckets(const lever_session *session) {
+    const lv_phone *phone = session->engine->phone;
+    return phone ? phone->profile.npu_buckets : lv_forward_buckets(session->engine->forward);
+}
+
 static void lock(lv_verification *v) {
     pthread_mutex_lock(&v->session->engine->pass_lock);
     v->holds_lock = true;
@@ -168,7 +173,7 @@ static lever_status target_verify(void *user, const lv_tree *tree, const uint32_
     LV_TRY(lv_forward_begin(engine->forward, &pass, error));
     LV_TRY(run_layers(v, count + 1, pause, &rows_after, &middle, error));
     lv_spans_end(engine->spans, LV_TRACK_MAIN, "pass rows", count + 1, begin_ns);
-    if (!session->simulation) session->cycle.costs.buckets = lv_forward_buckets(engine->forward);
+    session->cycle.costs.buckets = lv_session_buckets(session);
     learn_pass(v, count + 1, rows_after, pause ? pause->layers_before / layers : 1, split, &before, &middle);
     session->statistics.nodes_padded += lv_forward_padded_rows(engine->forward, count + 1) - (count + 1);
     session->statistics.cycles++;

@@ -7,7 +7,6 @@
 static const double newest_share = 0.1;
 /* Tokens of a cycle spread widely around what was expected: the memory has to be long. */
 static const double newest_kept_share = 0.01;
-static const double share_most = 4;
 
 static const double level_tokens[LV_AHEAD_LEVELS - 1] = {4, 8, 16};
 
@@ -32,7 +31,7 @@ void lv_ahead_keep(lv_ahead_record *record, bool ahead, double share) {
     double *kept = &record->kept[ahead ? 1 : 0];
     if (!(share > 0)) return;
     if (*kept <= 0) *kept = 1;
-    *kept += newest_kept_share * (fmin(share, share_most) - *kept);
+    *kept += newest_kept_share * (fmin(share, LV_AHEAD_KEPT_MOST) - *kept);
 }
 
 bool lv_ahead_choose(lv_ahead_record *record, uint32_t level, bool better) {

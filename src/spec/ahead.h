@@ -17,6 +17,7 @@ enum {
     LV_AHEAD_LEVELS = 4,           /* below 4, 8 and 16 tokens a cycle, and above */
     LV_AHEAD_RETRY_CYCLES = 24,    /* of a level, before the way that was not taken is tried again */
     LV_AHEAD_CYCLES_MAX = 1 << 20, /* counted */
+    LV_AHEAD_KEPT_MOST = 4,        /* what a cycle gave over what was expected of it counts up to this */
 };
 
 /* Drafting behind cycles of one way at one level. */

@@ -218,7 +218,7 @@ void lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, double 
  *
  * Costs and calibration of a pair are kept in one file: each reader takes its own section, under its heading. */
 
-enum { CURVES_COUNT = 5, KEPT_MOST = 4000000 };
+enum { CURVES_COUNT = 5, MILLIONTHS = 1000000 };
 
 static const char *const curve_names[CURVES_COUNT] = {"layers-one", "layers-all", "draft-one", "draft-all", "head"};
 
@@ -292,7 +292,7 @@ static bool read_kept(const char **text, unsigned index, lv_ahead_record *record
     unsigned ahead = 0, value = 0;
     int length = 0;
     if (sscanf(*text, "kept %1u %8u%n", &ahead, &value, &length) != 2) return false;
-    if (ahead != index || value > KEPT_MOST || (*text)[length] != '\n') return false;
+    if (ahead != index || value > LV_AHEAD_KEPT_MOST * MILLIONTHS || (*text)[length] != '\n') return false;
     record->kept[ahead] = value / 1e6;
     *text += length + 1;
     return true;

@@ -41,7 +41,7 @@ typedef struct {
     lv_cost_curve head;                    /* the target's head, all threads */
     double io_seconds;                     /* reading what one pass streams, the reader never at rest */
     double ring_seconds;                   /* of this, what the ring holds already when the reader was not stopped */
-    lv_ahead_record ahead;                 /* what cycles gave that drafted ahead, and that did not */
+    lv_ahead_record ahead;                 /* what drafting ahead saves, and what was kept of what was promised */
     bool frozen;
     lv_buckets buckets; /* a pass computes these numbers of rows only; what is learned and asked for is padded */
 } lv_costs;

@@ -71,6 +71,10 @@ void __wrap_lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, 
 typedef struct {
     lever_engine *engine;
     lever_session *session;
+    int32_t prompt[PAIR_PROMPT];
+    size_t prompt_count;
+    lever_generate_options generate;
+    pair_answer wanted, got; /* while nothing changed, and then */
     uint64_t cycles;
     void (*on_cycle)(void *world, uint64_t cycle);
 
@@ -107,14 +111,40 @@ static void close_world(world *w) {
     lever_engine_close(&w->engine);
 }
 
-static void answer(world *w, const int32_t *prompt, size_t count, const lever_generate_options *options,
-                   pair_answer *to) {
+static void answer(world *w, pair_answer *to) {
     lever_error error;
-    lever_generate_options watched = *options;
+    lever_generate_options watched = w->generate;
     watched.trace = watch_cycle;
     watched.trace_user = w;
-    CHECK_OK(lever_session_prompt(w->session, prompt, count, &error));
+    CHECK_OK(lever_session_prompt(w->session, w->prompt, w->prompt_count, &error));
     CHECK_OK(pairs_generate(w->session, &watched, to, &error));
+}
+
+typedef struct {
+    pair_way way;
+    lever_strategy strategy;
+    uint32_t prompt;
+    uint32_t lanes; /* 0: as many as usual */
+    bool watch_memory;
+} setting;
+
+static void open_pair(world *w, const setting *set) {
+    lever_engine_options options;
+    pairs_engine_options(&options, &set->way);
+    options.lanes = set->lanes;
+    options.watch_memory = set->watch_memory;
+    open_world(w, &options);
+    pairs_prompt(w->engine, set->prompt, w->prompt);
+    w->prompt_count = PAIR_PROMPT;
+    pairs_generate_options(&w->generate, &set->way, ANSWER);
+    w->generate.strategy = set->strategy;
+}
+
+/* With the first answer, which is the one that is wanted from then on. */
+static void open_answered(world *w, const setting *set) {
+    open_pair(w, set);
+    answer(w, &w->wanted);
+    w->cycles = 0;
 }
 
 /* --- Less memory ------------------------------------------------------------------------------------------------- */
@@ -158,25 +188,16 @@ static void test_a_budget_that_is_cut(void **state) {
     (void)state;
     static const lever_strategy strategies[] = {LEVER_STRATEGY_LEVER, LEVER_STRATEGY_EDGE, LEVER_STRATEGY_AR};
     for (uint32_t i = 0; i < 6; i++) {
-        const pair_way way = {.level = {[PAIR_COSTS] = 1, [PAIR_BUDGET] = 2, [PAIR_THREADS] = i < 3 ? 0 : 1}};
-        lever_engine_options options;
-        lever_generate_options generate;
-        pairs_engine_options(&options, &way);
-        pairs_generate_options(&generate, &way, ANSWER);
-        generate.strategy = strategies[i % 3];
         world w;
-        int32_t prompt[PAIR_PROMPT];
-        pair_answer wanted = {0}, got = {0};
-        open_world(&w, &options);
-        pairs_prompt(w.engine, 1, prompt);
-        answer(&w, prompt, PAIR_PROMPT, &generate, &wanted);
-        w.cycles = 0;
+        open_answered(&w, &(setting){.way.level = {[PAIR_COSTS] = 1, [PAIR_BUDGET] = 2, [PAIR_THREADS] = i < 3 ? 0 : 1},
+                                     .strategy = strategies[i % 3],
+                                     .prompt = 1});
         w.cut_cycle = 4;
         const uint64_t used = lv_ledger_used(w.engine->ledger), pinned = pinned_of(&w);
         w.limit = used - pinned + pinned * 6 / 10;
         w.on_cycle = cut_budget;
-        answer(&w, prompt, PAIR_PROMPT, &generate, &got);
-        pairs_check_same(&got, &wanted, "a budget that was cut");
+        answer(&w, &w.got);
+        pairs_check_same(&w.got, &w.wanted, "a budget that was cut");
         check_cut(&w);
         close_world(&w);
     }
@@ -198,25 +219,22 @@ static void test_the_real_pair(void **state) {
     options.draft_forced = true;
     options.ram_unlimited = false;
     options.ram_bytes = (uint64_t)1900 << 20;
-    lever_generate_options generate;
-    lever_generate_options_init(&generate);
-    generate.temperature = 0;
-    generate.tokens_max = 48;
     world w;
     open_world(&w, &options);
-    int32_t prompt[16];
-    size_t count = 0;
+    lever_generate_options_init(&w.generate);
+    w.generate.temperature = 0;
+    w.generate.tokens_max = 48;
     lever_error error;
     static const char text[] = "def fibonacci(n):\n";
-    CHECK_OK(lever_tokenize(w.engine, text, sizeof(text) - 1, true, false, prompt, 16, &count, &error));
-    pair_answer wanted = {0}, got = {0};
-    answer(&w, prompt, count, &generate, &wanted);
+    CHECK_OK(
+        lever_tokenize(w.engine, text, sizeof(text) - 1, true, false, w.prompt, PAIR_PROMPT, &w.prompt_count, &error));
+    answer(&w, &w.wanted);
     w.cycles = 0;
     w.cut_cycle = 3;
     w.limit = options.ram_bytes * 6 / 10;
     w.on_cycle = cut_budget;
-    answer(&w, prompt, count, &generate, &got);
-    pairs_check_same(&got, &wanted, "the real pair, cut to 60 %");
+    answer(&w, &w.got);
+    pairs_check_same(&w.got, &w.wanted, "the real pair, cut to 60 %");
     check_cut(&w);
     close_world(&w);
 }
@@ -232,26 +250,17 @@ static void wait_for_looks(void *user, uint64_t cycle) {
 /* The system says that nothing is left: all that is pinned goes; then there is plenty, and it comes back. */
 static void test_watching_memory(void **state) {
     (void)state;
-    const pair_way way = {.level = {[PAIR_COSTS] = 1, [PAIR_BUDGET] = 2}};
-    lever_engine_options options;
-    lever_generate_options generate;
-    pairs_engine_options(&options, &way);
-    pairs_generate_options(&generate, &way, ANSWER);
-    generate.strategy = LEVER_STRATEGY_AR;
-    options.watch_memory = true;
     atomic_store(&usable_bytes, (uint64_t)1 << 40);
     world w;
-    int32_t prompt[PAIR_PROMPT];
-    pair_answer wanted = {0}, got = {0};
-    open_world(&w, &options);
-    pairs_prompt(w.engine, 2, prompt);
-    answer(&w, prompt, PAIR_PROMPT, &generate, &wanted);
+    open_answered(&w, &(setting){.way.level = {[PAIR_COSTS] = 1, [PAIR_BUDGET] = 2},
+                                 .strategy = LEVER_STRATEGY_AR,
+                                 .prompt = 2,
+                                 .watch_memory = true});
     const uint64_t pinned = pinned_of(&w);
     assert_true(pinned > 0);
-    w.cycles = 0;
     w.on_cycle = wait_for_looks;
-    answer(&w, prompt, PAIR_PROMPT, &generate, &got);
-    pairs_check_same(&got, &wanted, "while memory was short");
+    answer(&w, &w.got);
+    pairs_check_same(&w.got, &w.wanted, "while memory was short");
     assert_int_equal(pinned_of(&w), 0);
     assert_true(lv_ledger_used(w.engine->ledger) <= lv_ledger_limit(w.engine->ledger));
     atomic_store(&usable_bytes, (uint64_t)1 << 40);
@@ -260,8 +269,8 @@ static void test_watching_memory(void **state) {
     const uint64_t nearly_all = pinned / 10 * 9;
     for (uint32_t i = 0; i < 100 && pinned_of(&w) < nearly_all; i++) {
         sleep_us(100000);
-        answer(&w, prompt, PAIR_PROMPT, &generate, &got);
-        pairs_check_same(&got, &wanted, "when it was back");
+        answer(&w, &w.got);
+        pairs_check_same(&w.got, &w.wanted, "when it was back");
     }
     assert_true(pinned_of(&w) >= nearly_all && pinned_of(&w) <= pinned);
     atomic_store(&usable_bytes, 0);
@@ -282,29 +291,19 @@ static void slow_the_disk(void *user, uint64_t cycle) {
 /* Reads take three times as long from the sixth cycle on: a few cycles later the costs know most of it. */
 static void test_a_disk_that_is_throttled(void **state) {
     (void)state;
-    const pair_way way = {.level = {[PAIR_STRATEGY] = 0}};
-    lever_engine_options options;
-    lever_generate_options generate;
-    pairs_engine_options(&options, &way);
-    pairs_generate_options(&generate, &way, ANSWER);
-    options.lanes = 1;
     world w;
-    int32_t prompt[PAIR_PROMPT];
-    pair_answer wanted = {0}, got = {0};
-    open_world(&w, &options);
-    pairs_prompt(w.engine, 1, prompt);
-    answer(&w, prompt, PAIR_PROMPT, &generate, &wanted);
+    open_answered(&w, &(setting){.strategy = LEVER_STRATEGY_LEVER, .prompt = 1, .lanes = 1});
     atomic_store(&read_sleep_us, FAST_READ_US);
-    answer(&w, prompt, PAIR_PROMPT, &generate, &got);
+    answer(&w, &w.got);
     uint32_t blocks = 0;
     for (uint32_t b = 0; b < w.engine->weights->layout->head_block_first; b++) blocks += !w.engine->pinned[b];
     assert_true(blocks >= 3);
     w.cycles = 0;
     w.io_target = 0.6 * 1e-6 * SLOW_READ_US * blocks;
     w.on_cycle = slow_the_disk;
-    answer(&w, prompt, PAIR_PROMPT, &generate, &got);
+    answer(&w, &w.got);
     atomic_store(&read_sleep_us, 0);
-    pairs_check_same(&got, &wanted, "a slower disk");
+    pairs_check_same(&w.got, &w.wanted, "a slower disk");
     assert_true(w.io_cycle > 0);
     print_message("the costs knew of the slower disk %u cycles later\n", (unsigned)(w.io_cycle - SLOW_FROM));
     assert_true(w.io_cycle - SLOW_FROM <= FOLLOWS_WITHIN);
@@ -313,7 +312,7 @@ static void test_a_disk_that_is_throttled(void **state) {
 
 /* --- Another process on the cores -------------------------------------------------------------------------------- */
 
-enum { ALONE_US = 1500, BUSY_US = 4500, BUSY_FROM = 12, BUSY_ANSWER = 96, KNOWN_WITHIN = 10, SPINNERS = 2 };
+enum { ALONE_US = 1500, BUSY_US = 4500, BUSY_FROM = 12, KNOWN_WITHIN = 10, SPINNERS = 2 };
 
 static void watch_limit(void *user, uint64_t cycle) {
     (void)cycle;
@@ -351,11 +350,10 @@ static void check_limit(const world *w) {
     assert_true(lv_ledger_peak(w->engine->ledger) <= w->limit);
 }
 
-static void answer_beside_a_busy_program(world *w, const int32_t *prompt, const lever_generate_options *generate,
-                                         pair_answer *got) {
+static void answer_beside_a_busy_program(world *w) {
     w->cycles = w->layers_cycle = 0;
     w->on_cycle = crowd_the_cores;
-    answer(w, prompt, PAIR_PROMPT, generate, got);
+    answer(w, &w->got);
     atomic_store(&compute_sleep_us, 0);
     w->on_cycle = NULL;
 }
@@ -373,26 +371,18 @@ static void check_that_costs_followed(const world *w) {
 static void test_computing_that_is_slowed(void **state) {
     (void)state;
     static const lever_strategy strategies[] = {LEVER_STRATEGY_AR, LEVER_STRATEGY_CHAIN};
-    const pair_way way = {.level = {[PAIR_BUDGET] = 2}};
-    lever_engine_options options;
-    pairs_engine_options(&options, &way);
     world w;
-    int32_t prompt[PAIR_PROMPT];
-    pair_answer wanted = {0}, got = {0};
-    open_world(&w, &options);
-    pairs_prompt(w.engine, 1, prompt);
+    open_pair(&w, &(setting){.way.level = {[PAIR_BUDGET] = 2}, .prompt = 1});
+    w.generate.no_lookup = w.generate.no_ahead = true;
     w.layers_target = 0.6e-6 * BUSY_US;
     for (uint32_t i = 0; i < 2; i++) {
-        lever_generate_options generate;
-        pairs_generate_options(&generate, &way, BUSY_ANSWER);
-        generate.strategy = strategies[i];
-        generate.chain_length = strategies[i] == LEVER_STRATEGY_CHAIN ? 3 : 0;
-        generate.no_lookup = generate.no_ahead = true;
+        w.generate.strategy = strategies[i];
+        w.generate.chain_length = strategies[i] == LEVER_STRATEGY_CHAIN ? 3 : 0;
         atomic_store(&compute_sleep_us, ALONE_US);
-        answer(&w, prompt, PAIR_PROMPT, &generate, &wanted);
+        answer(&w, &w.wanted);
         keep_to_what_is_used(&w);
-        answer_beside_a_busy_program(&w, prompt, &generate, &got);
-        pairs_check_same(&got, &wanted, "busy cores");
+        answer_beside_a_busy_program(&w);
+        pairs_check_same(&w.got, &w.wanted, "busy cores");
         check_limit(&w);
         check_that_costs_followed(&w);
     }
@@ -411,28 +401,17 @@ static void test_beside_spinning_threads(void **state) {
     (void)state;
     static const lever_strategy strategies[] = {LEVER_STRATEGY_LEVER, LEVER_STRATEGY_EDGE, LEVER_STRATEGY_AR};
     for (uint32_t i = 0; i < 3; i++) {
-        const pair_way way = {.level = {[PAIR_BUDGET] = 1}};
-        lever_engine_options options;
-        lever_generate_options generate;
-        pairs_engine_options(&options, &way);
-        pairs_generate_options(&generate, &way, ANSWER);
-        generate.strategy = strategies[i];
         world w;
-        int32_t prompt[PAIR_PROMPT];
-        pair_answer wanted = {0}, got = {0};
-        open_world(&w, &options);
-        pairs_prompt(w.engine, 2, prompt);
-        answer(&w, prompt, PAIR_PROMPT, &generate, &wanted);
+        open_answered(&w, &(setting){.way.level = {[PAIR_BUDGET] = 1}, .strategy = strategies[i], .prompt = 2});
         keep_to_what_is_used(&w);
-        w.cycles = 0;
         w.on_cycle = watch_limit;
         pthread_t threads[SPINNERS];
         atomic_store(&spinners_stop, false);
         for (uint32_t t = 0; t < SPINNERS; t++) assert_int_equal(pthread_create(&threads[t], NULL, spin, NULL), 0);
-        answer(&w, prompt, PAIR_PROMPT, &generate, &got);
+        answer(&w, &w.got);
         atomic_store(&spinners_stop, true);
         for (uint32_t t = 0; t < SPINNERS; t++) pthread_join(threads[t], NULL);
-        pairs_check_same(&got, &wanted, "beside spinning threads");
+        pairs_check_same(&w.got, &w.wanted, "beside spinning threads");
         check_limit(&w);
         close_world(&w);
     }
