@@ -209,6 +209,7 @@ BENCHMARKS = [
     Benchmark(agreement, "small", 1, 0.4),
     *(Benchmark(speculation.equal_ram, "q4_0/" + ram, 18, minutes) for ram, minutes in EQUAL_RAM),
     *(Benchmark(speculation.share, "q4_0/" + percent, 18, minutes) for percent, minutes in SHARES),
+    Benchmark(speculation.equal_ram, "deep/1.2G", 6, 16),
     Benchmark(speculation.equal_memory, "q4_0", 6, 25),
     Benchmark(speculation.equal_memory, "deep", 6, 50),
     Benchmark(speculation.equal_ram, "pulled/900M", 6, 8),

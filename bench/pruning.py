@@ -1,7 +1,7 @@
-"""What the pruning predictor is worth, in counts: rows, layers, nodes, recall. Nothing here depends on the clock.
+"""What the pruning predictor is worth: rows, layers, nodes, recall, and tokens a second.
 
 Costs are frozen, those of a machine with a half, nothing or all of the target in memory, so every run makes the same
-cycles wherever it runs; the models themselves may be in memory whole. Each prompt is answered greedily, without the
+cycles wherever it runs. Only the tokens a second depend on the clock; the share that is stated is in memory for them. Each prompt is answered greedily, without the
 predictor, with its scores alone (nothing goes), with pruning as the costs say, and by an oracle that knows the answer.
 
     python3 bench/pruning.py --lever build/release/lever --target T --draft D --out results.json
@@ -26,15 +26,18 @@ MILLISECONDS = {  # two threads of a Zen 4 machine, Q4_0, 1.5B and 0.5B, measure
     "head": (6.2, 6.6, 7.4, 10, 13, 16, 22, 28, 40, 52, 76),
 }
 READING = {"all": (0, 0), "half": (150, 30), "nothing": (300, 30)}  # a pass, and of it what the ring holds
+PERCENT = {"all": 100, "half": 50, "nothing": 0}  # of the layers in memory
 GOES = 0.4
 
 
 def write_costs(path, pinned):
-    lines = ["lever costs 1"]
+    lines = ["lever costs 2"]
     for name, curve in MILLISECONDS.items():
         lines += [f"{name} {rows} {round(ms * 1e6)} 8" for rows, ms in zip(ROWS, curve)]
     io, ring = READING[pinned]
-    lines += [f"io {io * 1000000}", f"ring {ring * 1000000}", "lever calibration 1", "end 0"]
+    lines += [f"io {io * 1000000}", f"ring {ring * 1000000}"]
+    lines += [f"ahead {level} {way} 0 0" for level in range(4) for way in range(2)]  # nothing learned yet
+    lines += ["kept 0 0", "kept 1 0", "lever calibration 1", "end 0"]
     path.write_text("\n".join(lines) + "\n")
 
 
@@ -99,8 +102,9 @@ def recall_of(cycles, goes=GOES):
 # --- Runs ------------------------------------------------------------------------------------------------------------
 
 
-def run(options, prompt, costs, *more, trace=None):
-    command = [options.lever, "run", "-m", options.target, "-d", options.draft, "--force-draft", "--target-ram", "100"]
+def run(options, prompt, costs, pinned, *more, trace=None):
+    command = [options.lever, "run", "-m", options.target, "-d", options.draft, "--force-draft"]
+    command += ["--target-ram", str(PERCENT[pinned])]
     command += ["--costs", str(costs), "--temp", "0", "-n", str(options.tokens), "--json", "-q", *more]
     if options.predictor and "--no-prune" not in more:
         command += ["--predictor", options.predictor]
@@ -113,19 +117,19 @@ def run(options, prompt, costs, *more, trace=None):
 
 
 FIGURES = ("completion_tokens", "cycles", "layer_rows", "nodes_verified", "nodes_pruned", "nodes_accepted")
-FIGURES += ("ahead_hit_rate", "prune_recall")
+FIGURES += ("ahead_hit_rate", "prune_recall", "tokens_per_second")
 
 
 def measure(options, name, prompt, pinned, folder):
     costs, trace, known = folder / "frozen.costs", folder / "trace.jsonl", folder / "tokens.txt"
     write_costs(costs, pinned)
-    arms = {"without": run(options, prompt, costs, "--no-prune")}
+    arms = {"without": run(options, prompt, costs, pinned, "--no-prune")}
     known.write_text(" ".join(map(str, arms["without"]["tokens"])))
-    arms["scores"] = run(options, prompt, costs, "--prune-forced", "--prune-cap", "0", trace=trace)
+    arms["scores"] = run(options, prompt, costs, pinned, "--prune-forced", "--prune-cap", "0", trace=trace)
     cycles = [json.loads(line) for line in trace.read_text().splitlines()]
-    arms["with"] = run(options, prompt, costs)
-    arms["forced"] = run(options, prompt, costs, "--prune-forced", "--prune-cap", str(round(GOES * 100)))
-    arms["oracle"] = run(options, prompt, costs, "--oracle", str(known), "--prune-cap", "100")
+    arms["with"] = run(options, prompt, costs, pinned)
+    arms["forced"] = run(options, prompt, costs, pinned, "--prune-forced", "--prune-cap", str(round(GOES * 100)))
+    arms["oracle"] = run(options, prompt, costs, pinned, "--oracle", str(known), "--prune-cap", "100")
     for arm in arms.values():
         if arm["tokens"] != arms["without"]["tokens"]:
             sys.exit(f"{name}: the text changed")
@@ -153,8 +157,12 @@ def show(rows):
             tokens = sum(row["arms"][arm]["completion_tokens"] for row in those)
             pruned = sum(row["arms"][arm]["nodes_pruned"] for row in those)
             hits = statistics.median(row["arms"][arm]["ahead_hit_rate"] for row in those)
+            speeds = [row["arms"][arm].get("tokens_per_second", 0) for row in those]
+            bases = [row["arms"]["without"].get("tokens_per_second", 1) for row in those]
+            gains = [a / b for a, b in zip(speeds, bases)]
             print(
-                f"    {arm:8} layer-rows a token {statistics.median(per_token):7.1f} ({ratio:.3f} of without), "
+                f"    {arm:8} tokens/s {statistics.median(gains):.3f} of without ({min(gains):.2f} to {max(gains):.2f})\n"
+                f"             layer-rows a token {statistics.median(per_token):7.1f} ({ratio:.3f} of without), "
                 f"tokens a cycle {tokens / cycles:.2f}, nodes pruned {pruned}, ahead_hit_rate {hits:.3f}"
             )
 

@@ -12,6 +12,7 @@
 import argparse
 import csv
 import glob
+import gzip
 import json
 import os
 import sys
@@ -33,7 +34,7 @@ def read_traces(paths):
     """The cycles of traces, as `lever run --trace` or `lever bench --trace` writes them: of one answer after the other."""
     found = []
     for path in paths:
-        with open(path, encoding="utf-8") as file:
+        with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
             for line in file:
                 if line.endswith("\n"):  # a run that was broken off may have left half a line
                     cycle = json.loads(line)

@@ -295,7 +295,7 @@ def headline(rows):
     pair = [row for row in rows if row not in deep]
 
     def own(chosen):
-        return [row for row in chosen if row["benchmark"] == "bench"]
+        return [row for row in chosen if row["benchmark"] in ("bench", "equal_ram")]
 
     def peers(chosen):
         return [row for row in chosen if row["benchmark"] == "equal_memory"]
@@ -347,45 +347,45 @@ TOKENS = "tokens a second"
 
 REPORTS = [
     Report("headline", "Equal memory", "headline*.jsonl", headline,
-           f"{DEEP} --budgets 1.2G --strategies lever,ar,chain:8,chain:12,chain:16 {THREE} --out {{raw}}/headline-deep.jsonl; "
+           f"{DEEP} --budgets 1.2G --strategies lever,ar,chain:12 {THREE} --each 1 --lengths 64 --out {{raw}}/headline-deep.jsonl; "
            f"{BENCH} --budgets 900M --strategies lever,ar {THREE} --each 3 --out {{raw}}/headline-pair.jsonl; "
-           "python3 bench/run.py --tokens 64 --rows {raw}/headline-peers.jsonl equal_memory"),
-    Report("speed", "Speed by task and strategy, equal memory (900M)", "speed.jsonl", by_task,
-           f"{BENCH} --budgets 900M --strategies lever,chain:12,edge,ar --each 3 --out {{raw}}/speed.jsonl --trace {{raw}}/trace.jsonl",
+           "python3 bench/run.py --tokens 32 --repetitions 3 --rows {raw}/headline-peers.jsonl equal_memory"),
+    Report("speed", "Speed by task and strategy, equal memory (7/8 of the target)", "speed.jsonl", by_task,
+           f"{BENCH} --out {{raw}}/speed.jsonl --trace {{raw}}/trace.jsonl; gzip -n {{raw}}/trace.jsonl",
            Plot("bars", "task", "median", "strategy", "", TOKENS)),
     Report("ablation", "Each part left out, over the whole", "ablation*.jsonl", ablation,
-           f"{BENCH} --budgets 0%,900M,100% --strategies lever,lever+fixed:16,lever+no-prune,lever+no-ahead,lever+no-lookup,lever+head:demand,"
-           f"lever+paper {THREE} --out {{raw}}/ablation.jsonl",
+           f"{BENCH} --budgets 0%,900M --strategies lever,lever+fixed:16,lever+no-ahead,lever+no-lookup,lever+head:demand,"
+           f"lever+paper {THREE} --each 1 --lengths 64 --out {{raw}}/ablation.jsonl",
            Plot("bars", "strategy", "median", "budget", "", "speed over the whole", level=1)),
     Report("budget", "Share of the target's layers in memory", "budget.jsonl", by("share", "strategy"),
-           f"{BENCH} --budgets 0%,25%,50%,75%,100% --strategies lever,chain:12,edge,ar {THREE} --each 1 --out {{raw}}/budget.jsonl",
+           f"{BENCH} --budgets 0%,25%,50%,75%,100% --strategies lever,chain:12,edge,ar {THREE} --each 1 --lengths 64 --out {{raw}}/budget.jsonl",
            Plot("lines", "share", "median", "strategy", "percent of the layers in memory", TOKENS)),
     Report("drafts", "Quality of the draft", "drafts-*.jsonl", by("draft", "strategy"),
-           f"for d in draft-q8_0 draft draft-q4_0 draft-q2_k draft-short; do build/release/lever bench -m {WORK}/target-q4_0.lvr "
-           f"-d {WORK}/$d.lvr --budgets 0% --strategies lever,chain:12,ar {THREE} --each 1 --out {{raw}}/drafts-$d.jsonl; done",
+           f"for d in draft-q8_0 draft-q4_0 draft-q2_k draft-short; do build/release/lever bench -m {WORK}/target-q4_0.lvr "
+           f"-d {WORK}/$d.lvr --budgets 0% --strategies lever,chain:12,ar {THREE} --each 1 --lengths 64 --out {{raw}}/drafts-$d.jsonl; done",
            Plot("bars", "draft", "median", "strategy", "", TOKENS)),
     Report("length", "Length of the answer", "length.jsonl", by("length", "strategy"),
-           f"{BENCH} --budgets 900M --strategies lever,chain:12,ar --lengths 32,64,128,256,512,1024 {THREE} --each 1 "
+           f"{BENCH} --budgets 900M --strategies lever,chain:12,ar --lengths 32,64,128,256,512,1024 --tasks code,dialogue --each 1 "
            "--out {raw}/length.jsonl", Plot("lines", "length", "median", "strategy", "tokens of the answer", TOKENS, log_x=True)),
     Report("temperature", "Temperature", "temperature.jsonl", by("temperature", "strategy"),
-           f"{BENCH} --budgets 0% --strategies lever,chain:12,ar --temps 0,0.4,0.8,1.2 {THREE} --each 1 "
+           f"{BENCH} --budgets 0% --strategies lever,chain:12,ar --temps 0,0.4,0.8,1.2 {THREE} --each 1 --lengths 64 "
            "--out {raw}/temperature.jsonl", Plot("lines", "temperature", "median", "strategy", "temperature", TOKENS)),
     Report("disk", "Speed of the disk", "disk-*.jsonl", by("disk_gbps", "strategy"),
-           f"for s in 200 500 1000 1500 2500; do {BENCH} --budgets 900M --strategies lever,chain:12,ar {THREE} --each 1 "
+           f"for s in 200 500 1000 2500; do {BENCH} --budgets 900M --strategies lever,chain:12,ar {THREE} --each 1 --lengths 64 "
            "--disk-mbps $s --out {raw}/disk-$s.jsonl; done   (SD card 0.2, UFS 3.1 1 to 1.5, UFS 4.0 2.5)",
            Plot("lines", "disk_gbps", "median", "strategy", "GB/s", TOKENS, log_x=True)),
     Report("first-token", "Seconds to the first token and to the whole answer", "speed.jsonl", first_token,
            "as speed", Plot("bars", "strategy", "median", "what", "", "seconds")),
     Report("stages", "Where the time of a token goes", "speed.jsonl", stages, "as speed",
            Plot("stack", "strategy", "median", "stage", "", "ms a token")),
-    Report("timeline", "The first cycles of an answer", "trace.jsonl", timeline, "as speed",
+    Report("timeline", "The first cycles of an answer", "trace.jsonl.gz", timeline, "as speed",
            Plot("gantt", "begin", "cycle", "stage", "seconds", "cycle"), traces=True),
     Report("phones", "Simulated phones", "phones-runs.csv", phones,
            f"python3 bench/phones.py runs --lever build/release/lever -m {WORK}/target-q4_0.lvr -d {WORK}/draft-q4_0.lvr --out {{raw}}",
            Plot("bars", "phone", "over_ar", "strategy", "", "speed over plain decoding", level=1)),
-    Report("acceptance", "Acceptance by depth", "trace.jsonl", acceptance, "as speed",
+    Report("acceptance", "Acceptance by depth", "trace.jsonl.gz", acceptance, "as speed",
            Plot("lines", "depth", "measured", "", "depth in the tree", "share that was right"), traces=True),
-    Report("prediction", "Expected and measured time of a cycle", "trace.jsonl", prediction, "as speed",
+    Report("prediction", "Expected and measured time of a cycle", "trace.jsonl.gz", prediction, "as speed",
            Plot("scatter", "expected", "measured", "", "seconds expected", "seconds measured"), traces=True),
     Report("flash", "Bytes read and energy", "speed.jsonl", flash_and_energy, "as speed",
            Plot("bars", "task", "median", "strategy", "", "MiB read a token", only=("what", "MiB read a token"))),

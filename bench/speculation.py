@@ -46,15 +46,18 @@ def _arm(bench, name, pair, repetition, *options, drafts=True, factors=None, tok
 def equal_ram(bench: Bench, case, repetitions):
     """Equal --ram, each spending it as its own plan decides: with a draft against plain decoding."""
     pair, budget = case.split("/")
+    # Plain decoding of a few gigabytes has a second a token, and the chain the whole text to compare with.
+    plain_tokens = PEER_PLAIN_TOKENS if pair == "deep" else None
 
     def arms(repetition):
         ram, more = ("--ram", budget), {"factors": {"budget": budget}}
         found = [
             _arm(bench, "lever", pair, repetition, *ram, **more),
-            _arm(bench, "ar", pair, repetition, *ram, drafts=False, **more),
+            _arm(bench, "ar", pair, repetition, *ram, drafts=False, tokens=plain_tokens, **more),
         ]
-        if budget == "900M":
+        if pair == "deep" or budget == "900M":
             found.append(_arm(bench, "chain", pair, repetition, *ram, "--chain-length", CHAIN_LENGTH, **more))
+        if budget == "900M":
             found.append(_arm(bench, "edge", pair, repetition, *ram, **more))
         return found
 
