@@ -246,6 +246,8 @@ def _speculation_figures():
                ratio("lever", "peer", rate), 1.05),
         Figure("share", "q4_0/100", "all pinned: lever / llama.cpp with everything in memory",
                ratio("lever", "peer", rate), 1.3),
+        Figure("share", "q4_0/100", "all pinned: lever / the better of llama.cpp plain and with its own speculation",
+               best_of("lever", PEERS, rate), 1.3),
         Figure("share", "q4_0/100", "all pinned: lever / ar", ratio("lever", "ar", rate)),
         *_by_task("share", "q4_0/0 warm", "temperature 0.8, nothing pinned: lever / ar", ratio("lever", "ar", rate),
                   4.5),

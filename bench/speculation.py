@@ -86,9 +86,14 @@ def share(bench: Bench, case, repetitions):
             found.append(_arm(bench, "chain", pair, repetition, *chain, **more))
             found.append(_arm(bench, "edge", pair, repetition, *ram, "--force-draft", **more))
         if not heat:
-            model = bench.models.get(PAIRS[pair][0])
+            model, draft = (bench.models.get(name) for name in PAIRS[pair])
             command = bench.peer.bench(model, 0, 64)
             found.append(Arm("peer", bench.peer, [model], command, LlamaCpp.parse_bench))
+        if percent == "100":
+            text, tokens = chat(bench.prompt(repetition)), bench.options.tokens
+            for count in PEER_DRAFT_TOKENS:
+                command = bench.peer.chain(model, draft, text, tokens, count, context=CONTEXT)
+                found.append(Arm(f"peer_chain_{count}", bench.peer, [model, draft], command, LlamaCpp.parse_speculation))
         return found
 
     bench.rounds("share", case, arms, repetitions)

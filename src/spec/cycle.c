@@ -12,6 +12,8 @@ enum { LOOKUP_NODES_MAX = 24, REJECTED_NODES_MAX = 8, RETRY_CYCLES = 32, PROBE_C
 static const float rejected_estimate = 0.15f;
 /* Not even tried: a pass of a few nodes takes so much longer with one thread. */
 #define HOPELESS 1.3
+/* Drafting ahead that is expected to be better by more than this is not asked again. */
+#define NEAR 1.2
 
 /* The predictor is asked when pruning could win this share of a cycle. */
 #define WIN_LEAST 0.03
@@ -67,26 +69,6 @@ static bool can_draft_ahead(const lv_cycle *cycle, const lv_drafter *drafter) {
     const double one = lv_costs_pass(&cycle->costs, LV_SPLIT_ONE, TRY_ROWS, 0);
     const double all = lv_costs_pass(&cycle->costs, LV_SPLIT_ALL, TRY_ROWS, 0);
     return one <= all * HOPELESS;
-}
-
-/* The pass with all threads against one with a thread less and a part of the next drafting done. */
-static bool choose_ahead(lv_cycle *cycle, lv_drafting_view *view, lv_drafting_choice *choice) {
-    const uint32_t level = lv_ahead_level(cycle->tokens_recent);
-    lv_drafting_choice one;
-    view->split = LV_SPLIT_ONE;
-    lv_drafting_choose(&cycle->drafting, view, &one);
-    double saved = lv_ahead_saved(&cycle->costs.ahead, level);
-    /* Where nothing is worth drafting in front of a pass, none can be saved; beside it the same nodes cost nothing. */
-    if (view->drafted_seconds <= 0) saved = fmax(saved, lv_cost_curve_at(&cycle->costs.draft[view->draft_split], 1));
-    const double rest = one.seconds - fmin(saved, one.seconds / 2);
-    const double ahead = lv_ahead_rate(&cycle->costs.ahead, true, one.tokens / rest);
-    view->split = LV_SPLIT_ALL;
-    lv_drafting_choose(&cycle->drafting, view, choice);
-    const double not_ahead = lv_ahead_rate(&cycle->costs.ahead, false, choice->tokens / choice->seconds);
-    if (!lv_ahead_choose(&cycle->costs.ahead, level, ahead >= not_ahead)) return false;
-    view->split = LV_SPLIT_ONE;
-    *choice = one;
-    return true;
 }
 
 /* How much there was left to draft behind the cycle before, when it was one of the same text. */
@@ -147,6 +129,46 @@ static lever_status draft(lv_cycle *cycle, const lv_drafter *drafter, lv_draftin
         view->drafted_seconds += lv_cost_curve_at(&cycle->costs.draft[view->draft_split], count);
         view->draft_split = draft_split(cycle, false);
     }
+}
+
+/* --- Ahead or not ------------------------------------------------------------------------------------------------ */
+
+/* Both ways with the tree as it is, and the tokens a second that each is expected to keep. */
+typedef struct {
+    lv_drafting_choice one, all;
+    double ahead, not_ahead;
+} two_ways;
+
+static void weigh_ways(const lv_cycle *cycle, lv_drafting_view *view, uint32_t level, two_ways *ways) {
+    const lv_ahead_record *record = &cycle->costs.ahead;
+    view->split = LV_SPLIT_ONE;
+    lv_drafting_choose(&cycle->drafting, view, &ways->one);
+    view->split = LV_SPLIT_ALL;
+    lv_drafting_choose(&cycle->drafting, view, &ways->all);
+    double saved = lv_ahead_saved(record, level);
+    /* Where nothing is worth drafting in front of a pass, none can be saved; beside it the same nodes cost nothing. */
+    if (view->drafted_seconds <= 0) saved = fmax(saved, lv_cost_curve_at(&cycle->costs.draft[view->draft_split], 1));
+    const double rest = ways->one.seconds - fmin(saved, ways->one.seconds / 2);
+    ways->ahead = lv_ahead_rate(record, true, ways->one.tokens / rest);
+    ways->not_ahead = lv_ahead_rate(record, false, ways->all.tokens / ways->all.seconds);
+}
+
+/* The pass with all threads against one with a thread less and a part of the next drafting done. A tree that was grown
+ * for one thread is too small for all of them: where the ways are near, it grows on before they are compared. */
+static lever_status choose_way(lv_cycle *cycle, const lv_drafter *drafter, lv_drafting_view *view,
+                               lv_cycle_result *result, lever_error *error) {
+    const uint32_t level = lv_ahead_level(cycle->tokens_recent);
+    const bool grown_for_one = view->split == LV_SPLIT_ONE;
+    two_ways ways;
+    weigh_ways(cycle, view, level, &ways);
+    if (grown_for_one && ways.ahead < ways.not_ahead * NEAR) {
+        LV_TRY(draft(cycle, drafter, view, result, error));
+        weigh_ways(cycle, view, level, &ways);
+    }
+    result->ahead = lv_ahead_choose(&cycle->costs.ahead, level, ways.ahead >= ways.not_ahead);
+    view->split = result->ahead ? LV_SPLIT_ONE : LV_SPLIT_ALL;
+    result->choice = result->ahead ? ways.one : ways.all;
+    return LEVER_OK;
 }
 
 /* --- Pruning ----------------------------------------------------------------------------------------------------- */
@@ -413,14 +435,14 @@ lever_status lv_cycle_run(lv_cycle *cycle, const lv_drafter *drafter, const lv_t
     if (drafter) {
         if (looks_up(cycle, drafter)) add_looked_up(cycle, text, text_count);
         LV_TRY(draft(cycle, drafter, &view, result, error));
-        learn_drafted(cycle, text_count, view.drafted_seconds);
     }
     result->ahead = can_ahead;
     if (can_ahead && !always) {
-        result->ahead = choose_ahead(cycle, &view, &result->choice);
+        LV_TRY(choose_way(cycle, drafter, &view, result, error));
     } else {
         lv_drafting_choose(&cycle->drafting, &view, &result->choice);
     }
+    if (drafter) learn_drafted(cycle, text_count, view.drafted_seconds);
     const lv_drafting_choice *choice = &result->choice;
     for (uint32_t i = 0; i < choice->nodes_count; i++) tree->nodes[choice->nodes[i]].row = i + 1;
 
