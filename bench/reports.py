@@ -282,7 +282,10 @@ def _headline(what, wanted, paper, found):
     mean = mean_over_tasks(lines)
     line = {"what": what, "wanted": wanted, "paper": paper, "n": sum(len(v) for v in groups.values()), "mean": mean}
     line.update({task: statistics.median(groups[task]) if task in groups else None for task in TASKS})
+    missing = [task for task in TASKS if task not in groups]
     line["verdict"] = "not measured" if mean is None else "reached" if mean >= wanted else "missed"
+    if mean is not None and missing:
+        line["verdict"] += ", without " + " and ".join(missing)
     return line
 
 
@@ -341,15 +344,15 @@ class Report:
 
 WORK = "~/.cache/lever/bench"
 BENCH = f"build/release/lever bench -m {WORK}/target-q4_0.lvr -d {WORK}/draft-q4_0.lvr"
-DEEP = f"build/release/lever bench -m {WORK}/deep-q4_0.lvr -d {WORK}/draft-q4_0.lvr"
+RUN = "python3 bench/run.py"
 THREE = "--tasks code,maths,dialogue"
 TOKENS = "tokens a second"
 
 REPORTS = [
     Report("headline", "Equal memory", "headline*.jsonl", headline,
-           f"{DEEP} --budgets 1.2G --strategies lever,ar,chain:12 {THREE} --each 1 --lengths 64 --out {{raw}}/headline-deep.jsonl; "
-           f"{BENCH} --budgets 900M --strategies lever,ar {THREE} --each 3 --out {{raw}}/headline-pair.jsonl; "
-           "python3 bench/run.py --tokens 32 --repetitions 3 --rows {raw}/headline-peers.jsonl equal_memory"),
+           f"{RUN} --tokens 192 --repetitions 3 --prompts FILES --rows {{raw}}/headline-deep.jsonl equal_ram/deep/1.2G; "
+           f"{RUN} --tokens 192 --repetitions 6 --prompts FILES --rows {{raw}}/headline-pair.jsonl equal_ram/q4_0/900M; "
+           f"{RUN} --tokens 64 --repetitions 3 --prompts FILES --rows {{raw}}/headline-peers.jsonl equal_memory"),
     Report("speed", "Speed by task and strategy, equal memory (7/8 of the target)", "speed.jsonl", by_task,
            f"{BENCH} --out {{raw}}/speed.jsonl --trace {{raw}}/trace.jsonl; gzip -n {{raw}}/trace.jsonl",
            Plot("bars", "task", "median", "strategy", "", TOKENS)),
@@ -358,7 +361,7 @@ REPORTS = [
            f"lever+paper {THREE} --each 1 --lengths 64 --out {{raw}}/ablation.jsonl",
            Plot("bars", "strategy", "median", "budget", "", "speed over the whole", level=1)),
     Report("budget", "Share of the target's layers in memory", "budget.jsonl", by("share", "strategy"),
-           f"{BENCH} --budgets 0%,25%,50%,75%,100% --strategies lever,chain:12,edge,ar {THREE} --each 1 --lengths 64 --out {{raw}}/budget.jsonl",
+           f"{BENCH} --budgets 0%,25%,50%,75%,100% --strategies lever,chain:12,ar {THREE} --each 1 --lengths 64 --out {{raw}}/budget.jsonl",
            Plot("lines", "share", "median", "strategy", "percent of the layers in memory", TOKENS)),
     Report("drafts", "Quality of the draft", "drafts-*.jsonl", by("draft", "strategy"),
            f"for d in draft-q8_0 draft-q4_0 draft-q2_k draft-short; do build/release/lever bench -m {WORK}/target-q4_0.lvr "
@@ -368,10 +371,10 @@ REPORTS = [
            f"{BENCH} --budgets 900M --strategies lever,chain:12,ar --lengths 32,64,128,256,512,1024 --tasks code,dialogue --each 1 "
            "--out {raw}/length.jsonl", Plot("lines", "length", "median", "strategy", "tokens of the answer", TOKENS, log_x=True)),
     Report("temperature", "Temperature", "temperature.jsonl", by("temperature", "strategy"),
-           f"{BENCH} --budgets 0% --strategies lever,chain:12,ar --temps 0,0.4,0.8,1.2 {THREE} --each 1 --lengths 64 "
+           f"{BENCH} --budgets 0% --strategies lever,chain:12,ar --temps 0,0.4,0.8,1.2 --tasks code,dialogue --each 1 --lengths 64 "
            "--out {raw}/temperature.jsonl", Plot("lines", "temperature", "median", "strategy", "temperature", TOKENS)),
     Report("disk", "Speed of the disk", "disk-*.jsonl", by("disk_gbps", "strategy"),
-           f"for s in 200 500 1000 2500; do {BENCH} --budgets 900M --strategies lever,chain:12,ar {THREE} --each 1 --lengths 64 "
+           f"for s in 200 1000 2500; do {BENCH} --budgets 900M --strategies lever,chain:12,ar --tasks code,dialogue --each 1 --lengths 64 "
            "--disk-mbps $s --out {raw}/disk-$s.jsonl; done   (SD card 0.2, UFS 3.1 1 to 1.5, UFS 4.0 2.5)",
            Plot("lines", "disk_gbps", "median", "strategy", "GB/s", TOKENS, log_x=True)),
     Report("first-token", "Seconds to the first token and to the whole answer", "speed.jsonl", first_token,
