@@ -5,6 +5,7 @@
 """
 
 import csv
+import gzip
 import os
 import subprocess
 import sys
@@ -72,6 +73,11 @@ class Tables(unittest.TestCase):
         self.assertTrue(all(0 <= float(line["measured"]) <= 1 for line in depths))
         self.assertEqual({line["stage"] for line in report("timeline")}, {"draft", "pass", "head"})
         self.assertGreater(len(report("prediction")), 0)
+        path = os.path.join(RAW, "trace.jsonl")
+        with open(path, "rb") as plain, gzip.open(path + ".gz", "wb") as compressed:
+            compressed.write(plain.read())
+        os.remove(path)
+        self.assertEqual(report("acceptance"), depths)
 
     def test_rows_compared_with_themselves_do_not_differ(self):
         path = os.path.join(RAW, "again.jsonl")
