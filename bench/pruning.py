@@ -1,8 +1,9 @@
 """What the pruning predictor is worth: rows, layers, nodes, recall, and tokens a second.
 
 Costs are frozen, those of a machine with a half, nothing or all of the target in memory, so every run makes the same
-cycles wherever it runs. Only the tokens a second depend on the clock; the share that is stated is in memory for them. Each prompt is answered greedily, without the
-predictor, with its scores alone (nothing goes), with pruning as the costs say, and by an oracle that knows the answer.
+cycles wherever it runs. Only the tokens a second depend on the clock; the share that is stated is in memory for them.
+Each prompt is answered greedily, without the predictor, with its scores alone (nothing goes), with pruning as the costs
+say, and by an oracle that knows the answer.
 
     python3 bench/pruning.py --lever build/release/lever --target T --draft D --out results.json
     python3 bench/pruning.py --show results.json

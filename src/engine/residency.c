@@ -60,14 +60,19 @@ static bool bring_back(lever_engine *engine) {
     return status == LEVER_OK;
 }
 
+/* Keeps free what a session gave up: for itself, or for another one when it ends. False: there is not as much. */
+static bool free_resting(lever_engine *engine, uint64_t bytes) {
+    engine->residency.resting_bytes -= bytes;
+    return lv_budget_repin(engine, absent_bytes(engine), bytes);
+}
+
 static bool wake(lever_engine *engine, lv_speculation *speculation) {
     const uint64_t bytes = lv_speculation_resting_bytes(speculation);
     if (bytes == 0) return true;
     lever_error error;
     lever_status status = LEVER_E_BUDGET;
     pthread_mutex_lock(&engine->pass_lock);
-    engine->residency.resting_bytes -= bytes;
-    if (lv_budget_repin(engine, absent_bytes(engine), bytes)) {
+    if (free_resting(engine, bytes)) {
         status = lv_speculation_wake(speculation, &error);
         if (status != LEVER_OK) lv_log_write(&engine->log, LEVER_LOG_INFO, "no draft for now: %s", error.message);
     }
@@ -120,8 +125,7 @@ void lv_residency_forget(lever_engine *engine, lv_speculation *speculation) {
     if (bytes == 0) return;
     pthread_mutex_lock(&engine->residency.lock);
     pthread_mutex_lock(&engine->pass_lock);
-    engine->residency.resting_bytes -= bytes;
-    lv_budget_repin(engine, absent_bytes(engine), bytes);
+    free_resting(engine, bytes);
     pthread_mutex_unlock(&engine->pass_lock);
     pthread_mutex_unlock(&engine->residency.lock);
 }

@@ -253,7 +253,7 @@ size_t lv_costs_write(const lv_costs *costs, char *text, size_t capacity) {
                               nanoseconds(behind->seconds), behind->cycles);
     }
     for (unsigned i = 0; i < 2; i++) {
-        const int64_t kept = (int64_t)llround(costs->ahead.kept[i] * 1e6);
+        const int64_t kept = (int64_t)llround(costs->ahead.kept[i] * MILLIONTHS);
         used = lv_text_append(text, capacity, used, "kept %u %" PRId64 "\n", i, kept);
     }
     return used;
@@ -293,7 +293,7 @@ static bool read_kept(const char **text, unsigned index, lv_ahead_record *record
     int length = 0;
     if (sscanf(*text, "kept %1u %8u%n", &ahead, &value, &length) != 2) return false;
     if (ahead != index || value > LV_AHEAD_KEPT_MOST * MILLIONTHS || (*text)[length] != '\n') return false;
-    record->kept[ahead] = value / 1e6;
+    record->kept[ahead] = (double)value / MILLIONTHS;
     *text += length + 1;
     return true;
 }

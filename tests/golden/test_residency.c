@@ -52,6 +52,13 @@ static void answer(lever_session *session, lever_strategy strategy, pair_answer 
     CHECK_OK(pairs_generate(session, &options, to, &error));
 }
 
+/* A tight pair, and what the target alone writes. */
+static lever_engine *open_answered(lever_engine_options *options, lever_session **session, pair_answer *plain) {
+    lever_engine *engine = open_tight(options, session);
+    answer(*session, LEVER_STRATEGY_AR, plain);
+    return engine;
+}
+
 static uint64_t pinned_bytes(const lever_engine *engine) {
     lv_store_counters counters;
     lv_store_get_counters(engine->store, &counters);
@@ -73,9 +80,8 @@ static void test_leaves_and_comes_back(void **state) {
     (void)state;
     lever_engine_options options;
     lever_session *session;
-    lever_engine *engine = open_tight(&options, &session);
     pair_answer plain = {0}, got = {0};
-    answer(session, LEVER_STRATEGY_AR, &plain);
+    lever_engine *engine = open_answered(&options, &session, &plain);
     const uint64_t weights = lv_ledger_used_by(engine->ledger, LV_MEM_DRAFT), pinned = pinned_bytes(engine);
     const uint64_t streamed = engine->weights->layout->layer_bytes - pinned;
     assert_true(weights > 0 && streamed > 0);
@@ -139,9 +145,8 @@ static void test_a_session_that_ends_without_its_cache(void **state) {
     (void)state;
     lever_engine_options options;
     lever_session *session;
-    lever_engine *engine = open_tight(&options, &session);
     pair_answer plain = {0}, got = {0};
-    answer(session, LEVER_STRATEGY_AR, &plain);
+    lever_engine *engine = open_answered(&options, &session, &plain);
     drop(engine, session);
     answer(session, LEVER_STRATEGY_AR, &got); /* its memory is taken by blocks */
     lever_session_close(&session);
@@ -188,9 +193,8 @@ static void test_leaves_in_the_middle(void **state) {
     (void)state;
     lever_engine_options options;
     lever_session *session;
-    lever_engine *engine = open_tight(&options, &session);
     pair_answer plain = {0}, got = {0};
-    answer(session, LEVER_STRATEGY_AR, &plain);
+    lever_engine *engine = open_answered(&options, &session, &plain);
     answer(session, LEVER_STRATEGY_LEVER, &got);
     assert_false(got.statistics.draft_dropped); /* it is forced */
 
