@@ -3,7 +3,7 @@
 Costs are frozen, those of a machine with a half, nothing or all of the target in memory, so every run makes the same
 cycles wherever it runs. Only the tokens a second depend on the clock; the share that is stated is in memory for them.
 Each prompt is answered greedily, without the predictor, with its scores alone (nothing goes), with pruning as the costs
-say, and by an oracle that knows the answer.
+say, with a share that is forced, and by an oracle that knows the answer, in one order and then in the other.
 
     python3 bench/pruning.py --lever build/release/lever --target T --draft D --out results.json
     python3 bench/pruning.py --show results.json
@@ -49,17 +49,26 @@ def nodes_of(cycle):
     """Rows of the pass: parent row, share by the draft, by the predictor, by the predictor without shadow candidates."""
     row_of, found = {0: 0}, {}
     parents = {node["i"]: node["parent"] for node in cycle["nodes"]}
-    for node, row, _, _ in cycle["scores"]:
+    children = {}
+    for node, row, a, share in cycle["scores"]:
+        children.setdefault(parents[node], []).append((row, a, share))
         if row >= 0:
             row_of[node] = row
-    siblings = {}
+    without = {parent: without_shadow(those) for parent, those in children.items()}
     for node, row, a, share in cycle["scores"]:
         if row >= 0:
-            siblings[parents[node]] = siblings.get(parents[node], 0) + share
-    for node, row, a, share in cycle["scores"]:
-        if row >= 0:
-            found[row] = (row_of[parents[node]], a, share, share / siblings[parents[node]], node)
+            found[row] = (row_of[parents[node]], a, share, share * without[parents[node]], node)
     return found
+
+
+def without_shadow(children):
+    """By what the shares of a node's children in the pass grow when its shadow candidates (row -1) are left out. What
+    stands for every other token (OTHER, what the shares of all candidates leave of 1) stays among them."""
+    if all(a == share for _, a, share in children):
+        return 1.0  # the predictor was not asked about these
+    other = max(0.0, 1 - sum(share for _, _, share in children))
+    stays = other + sum(share for row, _, share in children if row >= 0)
+    return 1 / stays if stays > 0 else 1.0
 
 
 def kept(nodes, which, goes):
@@ -118,24 +127,34 @@ def run(options, prompt, costs, pinned, *more, trace=None):
 
 
 FIGURES = ("completion_tokens", "cycles", "layer_rows", "nodes_verified", "nodes_pruned", "nodes_accepted")
-FIGURES += ("ahead_hit_rate", "prune_recall", "tokens_per_second")
+FIGURES += ("ahead_hit_rate", "prune_recall", "tokens_per_second", "cycles_scored")
 
 
-def measure(options, name, prompt, pinned, folder):
+def measure(options, name, prompt, pinned, folder, turn):
+    """One prompt: every arm --repetitions times, in one order and then in the other; `turn` says with which it begins.
+    The tokens that the oracle knows are found before, in a run that counts nowhere."""
     costs, trace, known = folder / "frozen.costs", folder / "trace.jsonl", folder / "tokens.txt"
     write_costs(costs, pinned)
-    arms = {"without": run(options, prompt, costs, pinned, "--no-prune")}
-    known.write_text(" ".join(map(str, arms["without"]["tokens"])))
-    arms["scores"] = run(options, prompt, costs, pinned, "--prune-forced", "--prune-cap", "0", trace=trace)
+    tokens = run(options, prompt, costs, pinned, "--no-prune")["tokens"]
+    known.write_text(" ".join(map(str, tokens)))
+    ways = {
+        "without": ("--no-prune",),
+        "scores": ("--prune-forced", "--prune-cap", "0"),
+        "with": (),
+        "forced": ("--prune-forced", "--prune-cap", str(round(GOES * 100))),
+        "oracle": ("--oracle", str(known), "--prune-cap", "100"),
+    }
+    runs = {arm: [] for arm in ways}
+    for repetition in range(options.repetitions):
+        for arm in list(ways) if (turn + repetition) % 2 == 0 else reversed(ways):
+            result = run(options, prompt, costs, pinned, *ways[arm], trace=trace if arm == "scores" else None)
+            if result["tokens"] != tokens:
+                sys.exit(f"{name}: the text changed")
+            runs[arm].append({figure: result[figure] for figure in FIGURES})
     cycles = [json.loads(line) for line in trace.read_text().splitlines()]
-    arms["with"] = run(options, prompt, costs, pinned)
-    arms["forced"] = run(options, prompt, costs, pinned, "--prune-forced", "--prune-cap", str(round(GOES * 100)))
-    arms["oracle"] = run(options, prompt, costs, pinned, "--oracle", str(known), "--prune-cap", "100")
-    for arm in arms.values():
-        if arm["tokens"] != arms["without"]["tokens"]:
-            sys.exit(f"{name}: the text changed")
-    row = {"prompt": name, "pinned": pinned, "recall": recall_of(cycles)}
-    row["arms"] = {arm: {figure: result[figure] for figure in FIGURES} for arm, result in arms.items()}
+    row = {"prompt": name, "pinned": pinned, "recall": recall_of(cycles), "runs": runs}
+    row["arms"] = {arm: {figure: statistics.median(one[figure] for one in those) for figure in FIGURES}
+                   for arm, those in runs.items()}
     return row
 
 
@@ -157,6 +176,7 @@ def show(rows):
             cycles = sum(row["arms"][arm]["cycles"] for row in those)
             tokens = sum(row["arms"][arm]["completion_tokens"] for row in those)
             pruned = sum(row["arms"][arm]["nodes_pruned"] for row in those)
+            scored = sum(row["arms"][arm].get("cycles_scored", 0) for row in those)
             hits = statistics.median(row["arms"][arm]["ahead_hit_rate"] for row in those)
             speeds = [row["arms"][arm].get("tokens_per_second", 0) for row in those]
             bases = [row["arms"]["without"].get("tokens_per_second", 1) for row in those]
@@ -164,7 +184,8 @@ def show(rows):
             print(
                 f"    {arm:8} tokens/s {statistics.median(gains):.3f} of without ({min(gains):.2f} to {max(gains):.2f})\n"
                 f"             layer-rows a token {statistics.median(per_token):7.1f} ({ratio:.3f} of without), "
-                f"tokens a cycle {tokens / cycles:.2f}, nodes pruned {pruned}, ahead_hit_rate {hits:.3f}"
+                f"tokens a cycle {tokens / cycles:.2f}, cycles scored {scored:g} of {cycles:g}, nodes pruned {pruned:g}, "
+                f"ahead_hit_rate {hits:.3f}"
             )
 
 
@@ -177,6 +198,7 @@ def main():
     parser.add_argument("--prompts", default=str(HERE / "prompts.jsonl"))
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--some", type=int, default=1000, help="only about so many prompts of the file, spread over it")
+    parser.add_argument("--repetitions", type=int, default=2, help="of every arm; medians count (default %(default)s)")
     parser.add_argument("--pinned", choices=list(READING), action="append")
     parser.add_argument("--out", default="pruning.json")
     parser.add_argument("--show", metavar="FILE", help="print what an earlier run found")
@@ -188,8 +210,8 @@ def main():
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for pinned in options.pinned or list(READING):
-            for prompt in prompts[:: max(1, len(prompts) // options.some)]:
-                rows.append(measure(options, prompt["id"], prompt["prompt"], pinned, pathlib.Path(folder)))
+            for turn, prompt in enumerate(prompts[:: max(1, len(prompts) // options.some)]):
+                rows.append(measure(options, prompt["id"], prompt["prompt"], pinned, pathlib.Path(folder), turn))
                 pathlib.Path(options.out).write_text(json.dumps(rows, indent=1))
                 print(prompt["id"], pinned, rows[-1]["recall"], file=sys.stderr, flush=True)
     show(rows)
