@@ -33,12 +33,14 @@ def key_of(row):
 
 def paired_logs(before, after, name):
     """{arm: [log of after / before]} over the rows that both have."""
-    first = {key_of(row): row for row in before if row["status"] == "ok"}
-    found = {}
+    first, found = {}, {}
+    for row in before:
+        if row["status"] == "ok":
+            first.setdefault(key_of(row), []).append(row)
     for row in after:
-        other = first.get(key_of(row))
-        if row["status"] != "ok" or other is None:
+        if row["status"] != "ok" or not first.get(key_of(row)):
             continue
+        other = first[key_of(row)].pop(0)  # several runs in a file: the first of one with the first of the other
         a, b = other["values"].get(name), row["values"].get(name)
         if a and b and a > 0 and b > 0:
             found.setdefault(row["arm"], []).append(math.log(b / a))

@@ -8,7 +8,7 @@ import dataclasses
 import statistics
 from typing import Callable
 
-from rows import TASKS, task_of
+from rows import TASKS, round_of, task_of, whole_rounds
 
 MIB = 1 << 20
 
@@ -158,12 +158,13 @@ def _agreement_figures():
 
 
 def best_of(above, arms_below, key):
-    """Arm `above` over the best of several others, pair by pair."""
+    """Arm `above` over the best of several others, pair by pair. A pair counts only when none of these is missing."""
 
     def values(rows):
-        pairs = {}
+        whole, pairs = whole_rounds(rows, arms_below), {}
         for row in rows:
-            pairs.setdefault(row["pair"], {})[row["arm"]] = row["values"]
+            if row["status"] == "ok" and round_of(row) in whole:
+                pairs.setdefault(round_of(row), {})[row["arm"]] = row["values"]
         found = []
         for arms in pairs.values():
             below = [arms[arm][key] for arm in arms_below if key in arms.get(arm, {})]

@@ -5,10 +5,13 @@ ever taken between two rows of one pair, which saw the machine in the same minut
 """
 
 import dataclasses
+import glob
 import hashlib
 import json
 import os
+import shutil
 import sys
+import tempfile
 import time
 from typing import Callable
 
@@ -39,11 +42,39 @@ class Arm:
     factors: dict = dataclasses.field(default_factory=dict)  # of the tables: task, prompt, budget, ...
 
 
+class Caches:
+    """A cache folder of its own for every arm of lever, for as long as the run lasts, so that nothing that one arm
+    learns (costs, calibration, what drafting ahead was worth) is another's. It begins without costs; what `lever doctor`
+    found out about disks and the predictors of pairs are those of the user."""
+
+    KEPT = ("disk-*.profile", "pair-*.predictor")
+
+    def __init__(self, users):
+        self._users, self._made = users, {}
+        self._all = tempfile.TemporaryDirectory(prefix="lever-bench-")
+
+    def environment(self, *arm):
+        """What an arm's command needs to find its own."""
+        if arm not in self._made:
+            base = os.path.join(self._all.name, str(len(self._made)))
+            folder = os.path.join(base, "lever")
+            os.makedirs(folder)
+            for pattern in self.KEPT:
+                for path in glob.glob(os.path.join(glob.escape(self._users), pattern)):
+                    shutil.copy(path, folder)
+            self._made[arm] = {"XDG_CACHE_HOME": base}
+        return self._made[arm]
+
+    def close(self):
+        self._all.cleanup()
+
+
 class Bench:
     """What every benchmark works with."""
 
     def __init__(self, options, writer, lever, peer, models, program_folder):
         self.options, self.writer, self.lever, self.peer, self.models = options, writer, lever, peer, models
+        self._caches = Caches(cache_folder())
         self.gpt4all = Gpt4all(os.path.join(cache_folder(), "peer", "gpt4all"))
         self.program_folder = program_folder
         self._started = rows.now()
@@ -77,12 +108,14 @@ class Bench:
             arms = list(enumerate(arms_of(repetition)))
             if repetition % 2 == 1:
                 arms.reverse()
-            pair = f"{benchmark}/{case}#{repetition}@{self._started}"  # two runs may be in one file
+            pair = f"{benchmark}/{case}#{repetition}@{self._started}"  # several runs may be in one file
             for _, arm in arms:
                 made.append(self.measure(benchmark, case, arm, repetition, pair))
         return made
 
     def measure(self, benchmark, case, arm, repetition=0, pair=None):
+        if pair and "@" not in pair:
+            pair = f"{pair}@{self._started}"
         row = {
             "benchmark": benchmark,
             "case": case,
@@ -97,14 +130,18 @@ class Bench:
             "limits": arm.limits.facts(),
         }
         time.sleep(self.options.pause)
+        own = self._caches.environment(benchmark, case, arm.name) if arm.program is self.lever else None
         try:
-            row.update(self._run(arm))
+            row.update(self._run(arm, own))
         except Skip as reason:
             row.update(status="skipped", reason=str(reason))
         self._tell(row)
         return self.writer.write(row)
 
-    def _run(self, arm):
+    def close(self):
+        self._caches.close()
+
+    def _run(self, arm, environment):
         files = [model.path for model in arm.models]
         if arm.cold:
             cached = runner.drop_caches(files)
@@ -117,7 +154,7 @@ class Bench:
             "cached_bytes": cached,
             "load_average": round(os.getloadavg()[0], 2),
         }
-        result = runner.run(arm.command, arm.limits, arm.stdin)
+        result = runner.run(arm.command, arm.limits, arm.stdin, environment)
         facts.update(exit=result.exit_facts(), values=result.values(), status="ok", reason="")
         try:
             if result.timed_out:

@@ -27,7 +27,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def files_of(report, raw):
-    return sorted(glob.glob(os.path.join(raw, report.raw)))
+    return sorted(path for pattern in report.raw.split() for path in glob.glob(os.path.join(raw, pattern)))
 
 
 def read_traces(paths):
@@ -35,10 +35,14 @@ def read_traces(paths):
     found = []
     for path in paths:
         with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
-            for line in file:
-                if line.endswith("\n"):  # a run that was broken off may have left half a line
+            for number, line in enumerate(file, 1):
+                if not line.endswith("\n"):  # a run that was broken off may have left half a line
+                    continue
+                try:
                     cycle = json.loads(line)
-                    found.append(cycle.get("trace", cycle))
+                except ValueError as error:
+                    raise ValueError(f"{path}:{number}: not a cycle: {error}") from None
+                found.append(cycle.get("trace", cycle))
     return [cycle for cycle in found if cycle["strategy"] == "lever"]
 
 

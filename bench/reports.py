@@ -8,7 +8,7 @@ import dataclasses
 import statistics
 from typing import Callable
 
-from rows import TASKS, task_named, task_of
+from rows import TASKS, round_of, task_named, task_of, whole_rounds
 
 RATE = "decode_tokens_per_second"
 MIB = 1 << 20
@@ -62,9 +62,9 @@ def grouped(rows, by, value_of):
 
 def paired(rows, base, name=RATE):
     """(row, ratio of its value to that of the arm `base` in the same round), for every arm but the base."""
-    bases = {row["pair"]: value(row, name) for row in succeeded(rows) if row["arm"] == base}
+    bases = {round_of(row): value(row, name) for row in succeeded(rows) if row["arm"] == base}
     for row in succeeded(rows):
-        own, other = value(row, name), bases.get(row["pair"])
+        own, other = value(row, name), bases.get(round_of(row))
         if row["arm"] != base and own is not None and other:
             yield row, own / other
 
@@ -78,10 +78,9 @@ def ratios(rows, base, by, name=RATE):
     return [{**dict(zip(by, key)), **summary(values)} for key, values in groups.items()]
 
 
-def mean_over_tasks(lines, over="task"):
-    """The mean of the tasks' medians; of the paper's tasks, where all of them are there."""
-    by_task = {line[over]: line["median"] for line in lines}
-    chosen = [by_task[task] for task in TASKS] if set(TASKS) <= set(by_task) else list(by_task.values())
+def mean_over_tasks(lines, only=None):
+    """The mean of the tasks' medians, as `lever bench` takes it: over all tasks that are there, or only over some."""
+    chosen = [line["median"] for line in lines if only is None or line["task"] in only]
     return statistics.mean(chosen) if chosen else None
 
 
@@ -99,23 +98,26 @@ def with_means(lines, by):
 
 
 def best_arm(rows, begin):
-    """Of the arms whose name begins so, the one with the highest mean rate over the tasks: what tuning would choose."""
+    """Of the arms whose name begins so, the one with the highest mean rate over the headline's tasks: what tuning would
+    choose."""
     lines = [line for line in grouped(rows, ("strategy", "task"), lambda row: value(row, RATE))]
     means = {}
     for arm in {line["strategy"] for line in lines if line["strategy"].startswith(begin)}:
-        means[arm] = mean_over_tasks([line for line in lines if line["strategy"] == arm])
+        means[arm] = mean_over_tasks([line for line in lines if line["strategy"] == arm], TASKS)
+    means = {arm: mean for arm, mean in means.items() if mean is not None}
     return max(means, key=means.get) if means else None
 
 
 def best_of_pair(rows, above, below, name=RATE):
-    """(row, ratio) of arm `above` to the best of the arms `below` in each round."""
-    best = {}
+    """(row, ratio) of arm `above` to the best of the arms `below` in each round in which none of these is missing."""
+    best, whole = {}, whole_rounds(rows, below)
     for row in succeeded(rows):
-        if row["arm"] in below and value(row, name):
-            best[row["pair"]] = max(best.get(row["pair"], 0), value(row, name))
+        this = round_of(row)
+        if row["arm"] in below and value(row, name) and this in whole:
+            best[this] = max(best.get(this, 0), value(row, name))
     for row in succeeded(rows):
-        if row["arm"] == above and row["pair"] in best:
-            yield row, value(row, name) / best[row["pair"]]
+        if row["arm"] == above and value(row, name) is not None and round_of(row) in best:
+            yield row, value(row, name) / best[round_of(row)]
 
 
 # --- Tables -----------------------------------------------------------------------------------------------------------
@@ -274,13 +276,14 @@ PEERS = ("peer", "peer_direct", "peer_chain_8", "peer_chain_16", "peer_ngram")
 
 
 def _headline(what, wanted, paper, found):
-    """One line of the headline from (row, ratio) pairs."""
+    """One line of the headline from (row, ratio) pairs. It is judged by three tasks, whatever else was measured."""
     groups = {}
     for row, ratio in found:
-        groups.setdefault(factor(row, "task"), []).append(ratio)
-    lines = [{"task": task, **summary(values)} for task, values in groups.items()]
-    mean = mean_over_tasks(lines)
-    line = {"what": what, "wanted": wanted, "paper": paper, "n": sum(len(v) for v in groups.values()), "mean": mean}
+        if factor(row, "task") in TASKS:
+            groups.setdefault(factor(row, "task"), []).append(ratio)
+    mean = mean_over_tasks([{"task": task, **summary(values)} for task, values in groups.items()])
+    count = sum(len(values) for values in groups.values())
+    line = {"what": what, "wanted": wanted, "paper": paper, "n": count, "mean of three": mean}
     line.update({task: statistics.median(groups[task]) if task in groups else None for task in TASKS})
     missing = [task for task in TASKS if task not in groups]
     line["verdict"] = "not measured" if mean is None else "reached" if mean >= wanted else "missed"
@@ -335,7 +338,7 @@ class Plot:
 class Report:
     name: str
     title: str
-    raw: str  # pattern of the files below docs/results/raw
+    raw: str  # patterns of the files below docs/results/raw
     table: Callable
     command: str  # what makes the rows; {raw} is the folder
     plot: Plot = None
@@ -356,9 +359,10 @@ REPORTS = [
     Report("speed", "Speed by task and strategy, equal memory (7/8 of the target)", "speed.jsonl", by_task,
            f"{BENCH} --out {{raw}}/speed.jsonl --trace {{raw}}/trace.jsonl; gzip -n {{raw}}/trace.jsonl",
            Plot("bars", "task", "median", "strategy", "", TOKENS)),
-    Report("ablation", "Each part left out, over the whole", "ablation*.jsonl", ablation,
+    Report("ablation", "Each part left out, over the whole", "ablation*.jsonl pruning.jsonl", ablation,
            f"{BENCH} --budgets 0%,900M --strategies lever,lever+fixed:16,lever+no-ahead,lever+no-lookup,lever+head:demand,"
-           f"lever+paper {THREE} --each 1 --lengths 64 --out {{raw}}/ablation.jsonl",
+           f"lever+paper {THREE} --each 1 --lengths 64 --out {{raw}}/ablation.jsonl; "
+           f"{BENCH} --budgets 50%,100% --strategies lever,lever+no-prune {THREE} --each 2 --out {{raw}}/pruning.jsonl",
            Plot("bars", "strategy", "median", "budget", "", "speed over the whole", level=1)),
     Report("budget", "Share of the target's layers in memory", "budget.jsonl", by("share", "strategy"),
            f"{BENCH} --budgets 0%,25%,50%,75%,100% --strategies lever,chain:12,ar {THREE} --each 1 --lengths 64 --out {{raw}}/budget.jsonl",

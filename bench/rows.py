@@ -26,6 +26,63 @@ def task_of(row):
     return task_named(row.get("factors", {}).get("task"))
 
 
+# Words of a command of `lever bench` that make its rows another run: what they choose is the same in a whole run.
+_SETTINGS = (
+    *("-m", "--model", "-d", "--draft", "--ctx", "--threads", "--lanes", "--device", "--device-for", "--costs"),
+    *("--predictor", "--top-k", "--top-p", "--min-p", "--seed", "--cgroup-ram", "--disk-mbps"),
+)
+_SWITCHES = ("--force-draft", "--ignore-end", "--no-direct", "--watch-memory")
+
+
+def _settings(command):
+    found = []
+    for index, word in enumerate(command):
+        if word in _SETTINGS:
+            found.append((word, *command[index + 1 : index + 2]))
+        elif word in _SWITCHES or word.partition("=")[0] in _SETTINGS:
+            found.append((word,))
+    return tuple(sorted(found))
+
+
+def run_of(row):
+    """What tells runs apart whose rows are in one file. Rows of `make bench` name theirs; those of `lever bench` are of
+    one run when program, target and settings are the same, however often it was gone on with."""
+    if row.get("benchmark") != "bench":
+        return (row.get("pair") or "").partition("@")[2]
+    target = row["models"][0].get("sha256") if row.get("models") else None
+    return row.get("program", {}).get("sha256"), target, _settings(row.get("command", []))
+
+
+def round_of(row):
+    """What rows share that were measured side by side, and no others. A row that was measured alone shares nothing."""
+    pair = row["pair"] if row.get("pair") else id(row)
+    prompt = row.get("stdin_sha256") if row.get("benchmark") == "bench" else None  # programs of others take it otherwise
+    return row.get("benchmark"), row.get("case"), run_of(row), pair, prompt
+
+
+def whole_rounds(rows, arms):
+    """The rounds in which none of these arms is missing: each that ran anywhere in the benchmark, case and run has a row
+    there, though it be one that failed with its reason. In others the best arm might be the one that is not there."""
+    ran, there = {}, {}
+    for row in rows:
+        found = set(row.get("failed_beside", ()))
+        if row.get("status", "ok") == "ok" or (row["status"] == "failed" and row.get("reason")):
+            found.add(row["arm"])
+        this = round_of(row)
+        ran.setdefault(this[:3], set()).update(found.intersection(arms))
+        there.setdefault(this, set()).update(found.intersection(arms))
+    return {this for this, found in there.items() if found and found == ran[this[:3]]}
+
+
+def with_failed_beside(rows):
+    """The rows that went well, each with the arms of its round that failed: for figures that must know of these."""
+    failed = {}
+    for row in rows:
+        if row["status"] == "failed" and row.get("reason"):
+            failed.setdefault(round_of(row), set()).add(row["arm"])
+    return [{**row, "failed_beside": sorted(failed.get(round_of(row), ()))} for row in rows if row["status"] == "ok"]
+
+
 def read_text(path):
     """The content of a small file of the system, "" where it is missing or may not be read."""
     try:
@@ -114,6 +171,30 @@ def commit(folder):
     return {"hash": git("rev-parse", "HEAD") or "unknown", "dirty": bool(changes) or changes is None}
 
 
+def _is_whole(line):
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def cut_half_line(path):
+    """A run that was killed may have left half a line, to which the next row would be glued."""
+    if not os.path.exists(path):
+        return
+    with open(path, "r+b") as file:
+        whole = file.read()
+        end = whole.rfind(b"\n") + 1
+        if end == len(whole):
+            return
+        if not whole[end:].startswith(b"{"):
+            raise ValueError(f"{path} does not end in a row; rows are not appended to it")
+        if _is_whole(whole[end:]):
+            file.write(b"\n")
+        else:
+            file.truncate(end)
+
+
 class Writer:
     """Appends rows to a file, each at once: a run that is broken off keeps what it measured."""
 
@@ -121,6 +202,7 @@ class Writer:
         self.path, self._machine, self._commit = path, machine_facts, commit_facts
         self.rows = []
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        cut_half_line(path)
         self._file = open(path, "a", encoding="utf-8")
 
     def write(self, row):
@@ -135,13 +217,15 @@ class Writer:
 
 
 def read(paths):
-    """The rows of several files. A row of another schema is refused, not guessed at."""
+    """The rows of several files. A row of another schema is refused, not guessed at; half a line at the end is none."""
     rows = []
     for path in paths:
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
-                if not line.strip():
+                if not line.strip() or (not line.endswith("\n") and not _is_whole(line)):
                     continue
+                if not _is_whole(line):
+                    raise ValueError(f"{path}:{number}: not a row")
                 row = json.loads(line)
                 if row.get("schema") not in READABLE:
                     raise ValueError(f"{path}:{number}: schema {row.get('schema')}, this program reads {READABLE}")

@@ -99,7 +99,10 @@ def main():
     os.chdir(ROOT)  # commands in rows name files of the tree from here
     models = Models(folders, work, peer, lever_path)
     path = named or os.path.join(out, time.strftime("%Y%m%d-%H%M%S") + ".jsonl")
-    writer = rows.Writer(path, rows.machine(work), rows.commit(ROOT))
+    try:
+        writer = rows.Writer(path, rows.machine(work), rows.commit(ROOT))
+    except (OSError, ValueError) as error:
+        sys.exit(f"run.py: {error}")
     programs = os.path.abspath(options.programs) if options.programs else os.path.dirname(lever_path)
     bench = Bench(options, writer, Lever(lever_path), peer, models, programs)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does: command killed, groups removed
@@ -110,6 +113,7 @@ def main():
         print("broken off; the rows so far are kept", file=sys.stderr)
     finally:
         writer.close()
+        bench.close()
     if writer.rows:
         finish(path, writer.rows, out)
     return 0

@@ -248,8 +248,9 @@ def _kill(process, fired):
         pass
 
 
-def run(command, limits=None, stdin=""):
-    """Runs `command` to its end. Raises Skip where a limit cannot be set; a command that fails is a Result."""
+def run(command, limits=None, stdin="", environment=None):
+    """Runs `command` to its end, with variables that are added to the environment. Raises Skip where a limit cannot be
+    set; a command that fails is a Result."""
     limits = limits or Limits()
     temporary = tempfile.TemporaryFile  # files, not pipes: nobody has to empty them meanwhile
     with Group(limits) as group, temporary() as given, temporary() as out, temporary() as err:
@@ -258,7 +259,11 @@ def run(command, limits=None, stdin=""):
         enter = "".join(f"echo $$ > '{entrance}' || exit 125; " for entrance in group.entrances())
         begin = time.monotonic()
         child = subprocess.Popen(  # waited for below: only wait4 says what it used
-            ["/bin/sh", "-c", enter + 'exec "$@"', "sh", *command], stdin=given, stdout=out, stderr=err
+            ["/bin/sh", "-c", enter + 'exec "$@"', "sh", *command],
+            stdin=given,
+            stdout=out,
+            stderr=err,
+            env={**os.environ, **(environment or {})},
         )
         fired = threading.Event()
         watchdog = threading.Timer(limits.timeout_seconds, _kill, (child.pid, fired))

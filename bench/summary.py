@@ -4,6 +4,7 @@ import statistics
 
 from figures import FIGURES
 from models import TITLES
+from rows import with_failed_beside
 
 HEADINGS = ("what", "model", "n", "median", "min", "max", "wanted", "")
 
@@ -35,8 +36,8 @@ def _line(figure, rows):
     if not rows:
         return None
     line = {"what": figure.title, "model": TITLES.get(figure.case, ""), "wanted": _wanted(figure)}
-    counted = ("ok", "failed") if figure.with_failed else ("ok",)
-    values = figure.values([row for row in rows if row["status"] in counted])
+    ran = [row for row in rows if row["status"] in ("ok", "failed")]
+    values = figure.values(ran if figure.with_failed else with_failed_beside(ran))
     if not values:
         reasons = [f"{row['status']}: {row['reason']}" for row in rows if row["status"] != "ok"]
         return {**line, "n": 0, "verdict": reasons[0] if reasons else "no values"}

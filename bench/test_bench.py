@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ import entropy
 import figures
 import gguf
 import measure
+import pruning
 import report
 import reports
 import rows
@@ -66,6 +68,19 @@ class Figures(unittest.TestCase):
     def test_a_text_without_another_to_compare_with_is_no_verdict(self):
         texts = [row("a", "1", {"tokens_sha256": "x"}), row("b", "1", {"tokens_sha256": "y"}), row("a", "2", {"tokens_sha256": "x"})]
         self.assertEqual(figures.same_text(texts), [0])
+
+    def test_the_best_of_several_is_not_taken_where_one_of_them_is_missing(self):
+        best = figures.best_of("a", ("p", "q"), "x")
+        whole = [row("a", "c#0@1", {"x": 8}), row("p", "c#0@1", {"x": 2}), row("q", "c#0@1", {"x": 4})]
+        broken_off = [row("a", "c#1@1", {"x": 8}), row("p", "c#1@1", {"x": 2})]
+        without_q = [row("a", "c#0@2", {"x": 8}), row("p", "c#0@2", {"x": 2})]
+        self.assertEqual(best([*whole, *broken_off]), [2])
+        self.assertEqual(best([*whole, *without_q]), [2, 4])  # another run, in which q was nowhere
+        failed = {**row("q", "c#1@1", {}), "status": "failed", "reason": "it fell"}
+        skipped = {**failed, "status": "skipped"}
+        figure = figures.Figure("b", "c", "t", best)
+        for more, count in (([], 1), ([failed], 2), ([skipped], 1)):
+            self.assertEqual(summary._line(figure, [*whole, *broken_off, *more])["n"], count, more)
 
     def test_verdicts(self):
         def line(values, **bounds):
@@ -127,11 +142,56 @@ class Reports(unittest.TestCase):
         (mean,) = self.lines(table, strategy="lever", task="mean")
         self.assertEqual((mean["median"], mean["over_ar"], mean["n"]), (13, 5, 4))
 
-    def test_the_papers_tasks_make_the_mean_where_all_are_there(self):
+    def test_a_mean_is_over_all_tasks_or_those_that_are_named(self):
         lines = [{"task": t, "median": m} for t, m in (("code", 3), ("maths", 2), ("dialogue", 1), ("editing", 50))]
-        self.assertEqual(reports.mean_over_tasks(lines), 2)
+        self.assertEqual(reports.mean_over_tasks(lines), 14)
         self.assertEqual(reports.mean_over_tasks(lines[2:]), 25.5)
+        self.assertEqual(reports.mean_over_tasks(lines, rows.TASKS), 2)
         self.assertIsNone(reports.mean_over_tasks([]))
+
+    def test_the_number_beside_a_mean_is_of_what_it_is_the_mean_of(self):
+        made = [answer("lever", task, task, rate) for task, rate in (("code", 3), ("maths", 2), ("dialogue", 1), ("editing", 50))]
+        (mean,) = self.lines(reports.by_task(made), task="mean")
+        self.assertEqual((mean["n"], mean["median"]), (4, 14))
+        made += [answer("ar", row["factors"]["task"], row["factors"]["task"], 1) for row in made]
+        deep = [{**row, "models": [{"name": "deep"}]} for row in made]
+        line = reports.headline(deep)[0]
+        self.assertEqual((line["n"], line["mean of three"]), (3, 2))
+
+    def test_ratios_join_no_rows_of_different_runs(self):
+        def run(seed, lever, ar):
+            command = {"command": ["lever", "bench", "--seed", seed, "--out", seed + ".jsonl"]}
+            return [answer("lever", "code", "p", lever, **command), answer("ar", "code", "p", ar, **command)]
+
+        made = [*run("1", 8, 4), *run("2", 9, 1)]
+        self.assertEqual([ratio for _, ratio in reports.paired(made, "ar")], [2, 9])
+        self.assertEqual([ratio for _, ratio in reports.best_of_pair(made, "lever", ("ar",))], [2, 9])
+        for other in ({"program": {"sha256": "x"}}, {"models": [{"sha256": "x"}]}, {"stdin_sha256": "x"}, {"pair": None}):
+            apart = [made[0], {**made[1], **other}]
+            self.assertEqual(list(reports.paired(apart, "ar")), [], other)
+        gone_on = [made[0], {**made[1], "command": ["lever", "bench", "--resume", "1.jsonl", "--seed", "1"]}]
+        self.assertEqual(len(list(reports.paired(gone_on, "ar"))), 1)
+
+    def test_the_best_of_a_pair_is_not_taken_where_a_peer_is_missing(self):
+        def rates(prompt, **arms):
+            made = [answer(arm, "code", prompt, rate, benchmark="equal_memory") for arm, rate in arms.items()]
+            return [{**row, "pair": prompt + "@1"} for row in made]
+
+        made = [*rates("p0", lever=8, peer=2, peer_ngram=4), *rates("p1", lever=8, peer=2)]
+        self.assertEqual([ratio for _, ratio in reports.best_of_pair(made, "lever", reports.PEERS)], [2])
+        (fell,) = rates("p1", peer_ngram=0)
+        made.append({**fell, "status": "failed", "reason": "killed", "values": {}})
+        self.assertEqual([ratio for _, ratio in reports.best_of_pair(made, "lever", reports.PEERS)], [2, 4])
+
+    def test_the_ablation_has_the_rows_of_the_predictor(self):
+        (one,) = [one for one in reports.REPORTS if one.name == "ablation"]
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("ablation.jsonl", "pruning.jsonl", "speed.jsonl"):
+                with open(os.path.join(folder, name), "w", encoding="utf-8"):
+                    pass
+            found = [os.path.basename(path) for path in report.files_of(one, folder)]
+        self.assertEqual(found, ["ablation.jsonl", "pruning.jsonl"])
+        self.assertIn("lever+no-prune", report.command_of(one, "raw"))
 
     def test_stages_add_up_to_the_time_of_a_token(self):
         found = reports.stage_seconds(self.ROWS[0])
@@ -167,12 +227,12 @@ class Reports(unittest.TestCase):
                 made.append(answer(arm, task, "peers " + task, rate, models=deep, benchmark="equal_memory"))
         found = {line["what"]: line for line in reports.headline(made)}
         plain = found["4 GB, equal --ram of 1.2G: lever / plain"]
-        self.assertEqual((plain["code"], plain["maths"], plain["dialogue"], plain["mean"]), (9, 8, 4, 7))
+        self.assertEqual((plain["code"], plain["maths"], plain["dialogue"], plain["mean of three"]), (9, 8, 4, 7))
         self.assertEqual(plain["verdict"], "reached")
         chain = found["the same: lever / tuned chain (chain:16)"]
-        self.assertAlmostEqual(chain["mean"], (9 / 6 + 8 / 4 + 4 / 3) / 3)
-        self.assertEqual(found["4 GB, cgroup of 1.2G: lever / llama.cpp, mmap, plain"]["mean"], 12)
-        self.assertEqual(found["the same: lever / llama.cpp's best"]["mean"], (4 + 8 + 2) / 3)
+        self.assertAlmostEqual(chain["mean of three"], (9 / 6 + 8 / 4 + 4 / 3) / 3)
+        self.assertEqual(found["4 GB, cgroup of 1.2G: lever / llama.cpp, mmap, plain"]["mean of three"], 12)
+        self.assertEqual(found["the same: lever / llama.cpp's best"]["mean of three"], (4 + 8 + 2) / 3)
         self.assertEqual(found["default pair, equal --ram of 900M: lever / plain"]["verdict"], "not measured")
 
     def test_acceptance_by_depth(self):
@@ -282,6 +342,10 @@ class Compare(unittest.TestCase):
         self.assertEqual(self.verdict(base, base), "no difference beyond noise")
         self.assertEqual(self.verdict(base[:4], [1.0] * 4), "too few pairs")
         self.assertEqual(self.verdict(base, [r * 1.2 for r in base], lower=True), "slower")
+
+    def test_several_runs_in_a_file_are_compared_one_by_one(self):
+        logs = compare.paired_logs([*self.rows([10.0]), *self.rows([20.0])], [*self.rows([20.0]), *self.rows([10.0])], "decode_tokens_per_second")
+        self.assertEqual([round(math.exp(log), 9) for log in logs["lever"]], [2, 0.5])
 
     def test_the_mean_is_geometric_and_the_interval_holds_it(self):
         mean, low, high = compare.interval([math.log(2), math.log(0.5), math.log(2), math.log(0.5)])
@@ -400,6 +464,109 @@ class Rows(unittest.TestCase):
                 file.write('{"schema": 99}\n')
             with self.assertRaisesRegex(ValueError, ":2: schema 99"):
                 rows.read([path])
+
+    def test_half_a_line_of_a_run_that_was_killed_is_cut_off(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "rows.jsonl")
+            for left, kept in (('{"schema": 2, "benchm', 1), ('{"schema": 2, "benchmark": "b"}', 2), ("", 1)):
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write('{"schema": 2, "benchmark": "a"}\n' + left)
+                self.assertEqual(len(rows.read([path])), kept, left)
+                writer = rows.Writer(path, {}, {})
+                writer.write({"benchmark": "new"})
+                writer.close()
+                self.assertEqual([row["benchmark"] for row in rows.read([path])][kept:], ["new"], left)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("a diary without an end")
+            with self.assertRaisesRegex(ValueError, "not appended"):
+                rows.Writer(path, {}, {})
+            with open(path, "w", encoding="utf-8") as file:
+                file.write('{"schema": 2, "ben{"schema": 2}\n')
+            with self.assertRaisesRegex(ValueError, "rows.jsonl:1: not a row"):
+                rows.read([path])
+
+
+class Caches(unittest.TestCase):
+    def test_arms_learn_apart_from_each_other_and_from_the_user(self):
+        with tempfile.TemporaryDirectory() as users:
+            for name in ("disk-8-0.profile", "pair-1.predictor", "pair-1.costs", "chat_history"):
+                with open(os.path.join(users, name), "w", encoding="utf-8") as file:
+                    file.write(name)
+            caches = measure.Caches(users)
+            folders = [caches.environment("b", "c", arm)["XDG_CACHE_HOME"] for arm in ("lever", "chain", "lever")]
+            self.assertEqual(folders[0], folders[2])
+            self.assertNotEqual(folders[0], folders[1])
+            for folder in folders:
+                self.assertEqual(sorted(os.listdir(os.path.join(folder, "lever"))), ["disk-8-0.profile", "pair-1.predictor"])
+            self.assertFalse(os.path.realpath(folders[0]).startswith(os.path.realpath(users)))
+            caches.close()
+            self.assertFalse(os.path.exists(folders[0]))
+
+    def test_only_commands_of_lever_get_one(self):
+        with tempfile.TemporaryDirectory() as folder:
+            options = types.SimpleNamespace(pause=0, prompts=None, repetitions=None, tokens=8)
+            writer = rows.Writer(os.path.join(folder, "rows.jsonl"), {}, {})
+            own, peer = (types.SimpleNamespace(facts=dict) for _ in range(2))
+            bench = measure.Bench(options, writer, own, peer, None, folder)
+            seen = {}
+
+            def arm(name, program):
+                command = ["sh", "-c", "echo $XDG_CACHE_HOME"]
+                return measure.Arm(name, program, [], command, lambda result: seen.setdefault(name, set()).add(result.stdout) or {})
+
+            with contextlib.redirect_stderr(io.StringIO()):
+                bench.rounds("b", "c", lambda _: [arm("lever", own), arm("chain", own), arm("peer", peer)], 2)
+                bench.measure("b", "c", arm("lever", own), 0, "b/c#0")
+            writer.close()
+            bench.close()
+            self.assertEqual({name: len(found) for name, found in seen.items()}, {"lever": 1, "chain": 1, "peer": 1})
+            self.assertEqual(len(set.union(*seen.values())), 3)
+            self.assertEqual(seen["peer"], {os.environ.get("XDG_CACHE_HOME", "") + "\n"})
+            self.assertTrue(all("@" in row["pair"] for row in writer.rows))
+
+
+class Pruning(unittest.TestCase):
+    @staticmethod
+    def cycle(scores, path):
+        nodes = [{"i": node, "parent": parent} for node, parent in ((1, 0), (2, 0), (3, 0), (4, 1), (5, 1))]
+        return {"nodes": nodes, "scores": scores, "path": path}
+
+    def test_without_shadow_candidates_their_share_goes_to_siblings_and_to_other(self):
+        # Of node 0: two in the pass, a shadow of 0.4, and 0.2 for all other tokens.
+        scores = [[1, 1, 0.5, 0.3], [2, 2, 0.3, 0.1], [3, -1, 0.1, 0.4], [4, 3, 0.6, 0.6], [5, -1, 0.2, 0.2]]
+        nodes = pruning.nodes_of(self.cycle(scores, []))
+        self.assertAlmostEqual(nodes[1][3], 0.3 / 0.6)
+        self.assertAlmostEqual(nodes[2][3], 0.1 / 0.6)
+        self.assertAlmostEqual(nodes[3][3], 0.6)  # it was not asked about these
+        self.assertEqual([nodes[row][:3] for row in (1, 2, 3)], [(0, 0.5, 0.3), (0, 0.3, 0.1), (1, 0.6, 0.6)])
+
+    def test_arms_take_turns_and_medians_count(self):
+        order, rates = [], iter(range(100))
+
+        def run(_options, _prompt, _costs, _pinned, *more, trace=None):
+            name = "oracle" if "--oracle" in more else "without" if "--no-prune" in more else " ".join(more[-1:])
+            order.append(name)
+            if trace:
+                trace.write_text(json.dumps(self.cycle([], [])) + "\n")
+            return {"tokens": [1], **{figure: 1 for figure in pruning.FIGURES}, "tokens_per_second": next(rates)}
+
+        kept, pruning.run = pruning.run, run
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                options = types.SimpleNamespace(repetitions=3)
+                made = [pruning.measure(options, "p", "text", "all", pathlib.Path(folder), turn) for turn in (0, 1)]
+        finally:
+            pruning.run = kept
+        one = ["without", "0", "", "40", "100"]
+        one[4] = "oracle"
+        self.assertEqual(order[:16], ["without", *one, *one[::-1], *one])
+        self.assertEqual(order[16:], ["without", *one[::-1], *one, *one[::-1]])
+        self.assertEqual([one["tokens_per_second"] for one in made[0]["runs"]["without"]], [1, 10, 11])
+        self.assertEqual(made[0]["arms"]["without"]["tokens_per_second"], 10)
+        self.assertIn("cycles_scored", made[0]["arms"]["with"])
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            pruning.show(made)
+        self.assertIn("cycles scored", said.getvalue())
 
 
 class Runner(unittest.TestCase):
