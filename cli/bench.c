@@ -24,6 +24,7 @@ typedef struct {
     char out[PATH_BYTES];
     progress bar;
     uint64_t hashed_bytes, hash_bytes;
+    bool trace_has_row; /* the last lines of a trace that is gone on with */
 } command;
 
 /* --- Before anything is measured --- */
@@ -101,7 +102,8 @@ static void drop_caches(const command *c) {
 /* --- Rows that are there --- */
 
 static void take_row(void *user, const char *id, const bench_result *result) {
-    const command *c = user;
+    command *c = user;
+    if (result->status == BENCH_OK && strcmp(id, c->setup.trace.last_id) == 0) c->trace_has_row = true;
     for (size_t i = 0; i < c->setup.cases_count; i++) {
         char wanted[SHA256_TEXT_BYTES];
         bench_case_id(&c->setup, &c->setup.cases[i], wanted);
@@ -118,14 +120,20 @@ static int open_files(command *c) {
     gmtime_r(&now, &parts);
     strftime(c->out, sizeof c->out, "lever-bench-%Y%m%d-%H%M%S.jsonl", &parts);
     const char *path = resume != NULL ? resume : c->options.bench.out != NULL ? c->options.bench.out : c->out;
+    /* A trace that is gone on with is read before the rows that say what of it stays; a new one begins when these can.
+     */
+    const char *trace = c->options.trace;
+    if (trace != NULL && resume != NULL && !bench_trace_open(&setup->trace, trace, true, message, sizeof message)) {
+        return fail_with(LEVER_E_IO, message);
+    }
     if (!bench_rows_open(&setup->rows, path, resume != NULL, take_row, c, message, sizeof message)) {
         return fail_with(resume != NULL ? LEVER_E_FORMAT : LEVER_E_IO, message);
     }
-    if (c->options.trace == NULL) return EXIT_DONE;
-    setup->trace = fopen(c->options.trace, resume != NULL ? "ae" : "we");
-    if (setup->trace != NULL) return EXIT_DONE;
-    snprintf(message, sizeof message, "cannot write the trace %s: %s", c->options.trace, strerror(errno));
-    return fail_with(LEVER_E_IO, message);
+    if (trace != NULL && resume == NULL && !bench_trace_open(&setup->trace, trace, false, message, sizeof message)) {
+        return fail_with(LEVER_E_IO, message);
+    }
+    bench_trace_settle(&setup->trace, c->trace_has_row);
+    return EXIT_DONE;
 }
 
 /* --- The whole of it --- */
@@ -143,7 +151,7 @@ static int show(const command *c, int code) {
     return EXIT_OTHER;
 }
 
-static int work(void *user, const limits *held) {
+static int work(void *user, limits *held) {
     command *c = user;
     bench_setup *setup = &c->setup;
     setup->held = held;
@@ -160,8 +168,7 @@ done:
     if (setup->rows.file != NULL && !bench_rows_close(&setup->rows)) {
         code = fail_with(LEVER_E_IO, "writing the rows failed");
     }
-    if (setup->trace != NULL && fclose(setup->trace) != 0)
-        note(&c->options, "the trace is not complete: writing failed");
+    if (!bench_trace_close(&setup->trace)) note(&c->options, "the trace is not complete: writing failed");
     return code;
 }
 
@@ -173,10 +180,18 @@ int command_bench(const cli_options *options) {
     if (!c.options.seed_given) c.options.seed = DEFAULT_SEED;
     int code = check_options(&c, &wish);
     if (code == EXIT_DONE) {
+        /* Made and removed out here: under limits the one that works may be killed. */
+        if (!bench_caches_open(&c.setup.caches)) {
+            note(&c.options,
+                 "no cache folders for the arms could be made: %s; they keep nothing they learn, and doctor's "
+                 "findings are not used",
+                 strerror(errno));
+        }
         code = limits_run(&wish, work, &c, killed);
         if (killed[0] != '\0') {
             fail_usage("%s; the rows so far are kept, and --resume goes on with them", killed);
         }
+        bench_caches_close(&c.setup.caches);
     }
     free(c.setup.cases);
     free(c.setup.results);

@@ -15,7 +15,7 @@
 #include "statistics.h"
 #include "terminal.h"
 
-enum { WARM_UP_TOKENS = 8, LABEL_BYTES = 48 };
+enum { WARM_UP_TOKENS = 8, LABEL_BYTES = 48, PAIR_BYTES = 256 };
 
 /* The engine that is open, or the reason why it is not. */
 typedef struct {
@@ -47,40 +47,61 @@ static double seconds_now(void) {
     return lv_seconds(lv_clock_now_ns(&lv_clock_real));
 }
 
-/* Texts of options that decide how fast an answer comes; a path stands for what is in its file. */
-static void add_texts(sha256 *hash, const cli_options *o) {
-    const char *texts[] = {o->costs, o->predictor};
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+/* --- What a row is of --- */
+
+static void add_texts(sha256 *hash, const char *const *texts, size_t count) {
+    for (size_t i = 0; i < count; i++) {
         const char *text = texts[i] != NULL ? texts[i] : "";
         sha256_update(hash, text, strlen(text) + 1);
     }
 }
 
-void bench_case_id(const bench_setup *setup, const bench_case *c, char id[SHA256_TEXT_BYTES]) {
+/* What the arms of a round have in common: program, both models, whatever decides how fast an answer comes (the path of
+ * a file stands for what is in it), case, prompt and repetition. */
+static void begin_hash(sha256 *hash, const bench_setup *setup, const bench_case *c) {
     const cli_options *o = setup->options;
     const bench_prompt *prompt = &setup->prompts.data[c->prompt];
     char name[BENCH_NAME_BYTES], settings[512];
     bench_case_name(&setup->lists, c, name);
-    sha256 hash;
-    sha256_init(&hash);
-    const char *parts[] = {
+    sha256_init(hash);
+    const char *const texts[] = {
         setup->program_sha256,
         setup->target_sha256,
-        setup->lists.arms[c->arm].drafts ? setup->draft_sha256 : "",
+        setup->draft_sha256,
         name,
-        setup->lists.arms[c->arm].name,
         prompt->id,
         prompt->text,
+        o->costs,
+        o->predictor,
+        o->device,
     };
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) sha256_update(&hash, parts[i], strlen(parts[i]) + 1);
-    const int length =
-        snprintf(settings, sizeof settings,
-                 "%" PRIu32 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %d %g %g %" PRIu32 " %" PRIu32 " %d %d",
-                 c->repetition, setup->held->memory_bytes, setup->held->read_bytes_per_second, o->seed, o->top_k,
-                 (double)o->top_p, (double)o->min_p, o->context_tokens, o->threads, o->ignore_end, o->force_draft);
-    sha256_update(&hash, settings, (size_t)length);
-    add_texts(&hash, o);
+    add_texts(hash, texts, sizeof texts / sizeof texts[0]);
+    const int length = snprintf(settings, sizeof settings,
+                                "%" PRIu32 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %d %g %g %" PRIu32 " %" PRIu32
+                                " %" PRIu32 " %d %d %d %d %d",
+                                c->repetition, setup->held->memory_bytes, setup->held->read_bytes_per_second, o->seed,
+                                o->top_k, (double)o->top_p, (double)o->min_p, o->context_tokens, o->threads, o->lanes,
+                                (int)o->device_use, o->ignore_end, o->force_draft, o->no_direct, o->watch_memory);
+    sha256_update(hash, settings, (size_t)length);
+}
+
+void bench_case_id(const bench_setup *setup, const bench_case *c, char id[SHA256_TEXT_BYTES]) {
+    const char *const arm[] = {setup->lists.arms[c->arm].name};
+    sha256 hash;
+    begin_hash(&hash, setup, c);
+    add_texts(&hash, arm, 1);
     sha256_finish(&hash, id);
+}
+
+/* The same for all arms of a round, and for no other round of any run. */
+static void name_pair(const bench_setup *setup, const bench_case *c, char pair[PAIR_BYTES]) {
+    char name[BENCH_NAME_BYTES], text[SHA256_TEXT_BYTES];
+    sha256 hash;
+    begin_hash(&hash, setup, c);
+    sha256_finish(&hash, text);
+    bench_case_name(&setup->lists, c, name);
+    snprintf(pair, PAIR_BYTES, "bench/%s/%.128s#%" PRIu32 "@%.12s", name, setup->prompts.data[c->prompt].id,
+             c->repetition, text);
 }
 
 /* --- Engines --- */
@@ -108,12 +129,13 @@ static lever_status warm_up(const bench *b, lever_error *error) {
     return status;
 }
 
-/* The peak of memory begins anew with each engine, where the kernel lets us: that of another budget would stand. */
-static void close_engine(workplace *place) {
+/* The peaks of memory begin anew with each engine, where the kernel lets us: that of another budget would stand. */
+static void close_engine(workplace *place, limits *held) {
     lever_session_close(&place->opened.session);
     lever_engine_close(&place->opened.engine);
     place->tried = false;
     lv_system_trim_heap();
+    limits_restart_peak(held);
     FILE *file = fopen("/proc/self/clear_refs", "we");
     if (file == NULL) return;
     (void)fputs("5", file);
@@ -128,11 +150,13 @@ static void open_engine(bench *b, const bench_case *c) {
     workplace *place = &b->place;
     const bool in_vain = place->tried && place->status != LEVER_OK;
     if (in_vain && place->budget == c->budget && place->drafts == drafts) return;
-    close_engine(place);
+    close_engine(place, setup->held);
     *place = (workplace){.tried = true, .budget = c->budget, .drafts = drafts};
     place->opened.options = setup->options;
 
     lever_engine_options options = setup->engine;
+    char cache[PATH_BYTES];
+    options.cache_dir = bench_caches_of(&setup->caches, c->arm, c->budget, cache) ? cache : NULL;
     if (!drafts) options.draft_path = NULL;
     options.ram_bytes = budget->bytes;
     options.ram_unlimited = budget->bytes == 0 && budget->percent < 0;
@@ -177,8 +201,8 @@ static bool take_token(void *user, int32_t token, const char *text, size_t text_
 }
 
 static void write_trace(void *user, const char *line) {
-    const bench *b = user;
-    fprintf(b->setup->trace, "{\"row\": \"%s\", \"trace\": %s}\n", b->id, line);
+    bench *b = user;
+    bench_trace_line(&b->setup->trace, line);
 }
 
 static lever_generate_options how_of(bench *b) {
@@ -192,7 +216,7 @@ static lever_generate_options how_of(bench *b) {
     how.min_p = options->min_p;
     how.seed = options->seed;
     how.ignore_end = options->ignore_end;
-    how.trace = setup->trace != NULL ? write_trace : NULL;
+    how.trace = setup->trace.file != NULL ? write_trace : NULL;
     how.trace_user = b;
     return how;
 }
@@ -235,13 +259,13 @@ static void write_what(json *out, const bench *b) {
     const bench_arm *arm = &setup->lists.arms[c->arm];
     const bench_budget *budget = &setup->lists.budgets[c->budget];
     const bench_prompt *prompt = &setup->prompts.data[c->prompt];
-    char name[BENCH_NAME_BYTES], pair[256], when[40];
+    char name[BENCH_NAME_BYTES], pair[PAIR_BYTES], when[40];
     const time_t now = time(NULL);
     struct tm parts;
     gmtime_r(&now, &parts);
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S+00:00", &parts);
     bench_case_name(&setup->lists, c, name);
-    snprintf(pair, sizeof pair, "bench/%s/%.128s#%" PRIu32, name, prompt->id, c->repetition);
+    name_pair(setup, c, pair);
     json_unsigned(out, "schema", BENCH_SCHEMA);
     json_text(out, "time", when);
     json_text(out, "id", b->id);
@@ -332,7 +356,8 @@ static bool write_row(bench *b, bench_result *result, lever_finish finish, doubl
                     s.decode_seconds > 0 ? (double)s.bytes_read / s.decode_seconds : 0);
         json_number(&out, "prefill_tokens_per_second",
                     s.prefill_seconds > 0 ? (double)s.prompt_tokens / s.prefill_seconds : 0);
-        json_unsigned(&out, "cgroup_peak_bytes", limits_memory_peak(b->setup->held));
+        const uint64_t peak = limits_memory_peak(b->setup->held);
+        if (peak > 0) json_unsigned(&out, "cgroup_peak_bytes", peak);
     }
     json_object_close(&out);
     bench_machine_write(&out, b->setup->paths.model);
@@ -401,9 +426,11 @@ static lever_status measure(bench *b, size_t index, bool *written) {
     lever_finish finish = LEVER_FINISH_LENGTH;
     const double load = bench_load_average(), opened = seconds_now();
     const uint64_t cached_bytes = limits_cached_bytes(b->setup->paths.model);
+    bench_trace_begin(&b->setup->trace, b->id);
     if (status == LEVER_OK) status = answer(b, &finish, &error);
+    if (status != LEVER_E_CANCELLED) fill_result(b, result, status, &error);
+    bench_trace_end(&b->setup->trace, result->status == BENCH_OK);
     if (status == LEVER_E_CANCELLED) return status;
-    fill_result(b, result, status, &error);
     result->seconds = seconds_now() - opened;
     *written = write_row(b, result, finish, result->seconds, cached_bytes, load);
     b->seconds[c->arm] += seconds_now() - begin;
@@ -423,7 +450,7 @@ int bench_run(bench_setup *setup) {
         if (status == LEVER_E_CANCELLED || code == EXIT_DONE) code = exit_code_of(status);
     }
     progress_close(&b.bar);
-    close_engine(&b.place);
+    close_engine(&b.place, setup->held);
     if (!written)
         code = fail_with(LEVER_E_IO, "writing the rows failed; what was written is whole but for the last line");
     return code;

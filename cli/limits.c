@@ -174,7 +174,7 @@ static void limit_disk(limits *held, uint64_t bytes_per_second, const char *disk
 }
 
 void limits_open(limits *held, const limits_wish *wish, const char *root) {
-    *held = (limits){.root = root};
+    *held = (limits){.root = root, .peak_file = -1};
     if (wish->memory_bytes > 0) limit_memory(held, wish->memory_bytes);
     if (wish->read_bytes_per_second > 0) limit_disk(held, wish->read_bytes_per_second, wish->disk_of);
 }
@@ -198,11 +198,31 @@ static int memory_group(const limits *held) {
     return -1;
 }
 
+/* Version 2 (Linux 6.12 and later) counts anew only for who reads through the file that was written to. */
+static bool restart_peak_v2(limits *held, const char *folder) {
+    char path[PATH_BYTES];
+    if (held->peak_file < 0 && join(path, held->root, folder, "memory.peak")) {
+        held->peak_file = open(path, O_RDWR | O_CLOEXEC);
+    }
+    return held->peak_file >= 0 && pwrite(held->peak_file, "0", 1, 0) == 1;
+}
+
+void limits_restart_peak(limits *held) {
+    const int i = memory_group(held);
+    if (i < 0) return;
+    const char *folder = held->groups[i].folder;
+    held->peak_known = held->groups[i].version == 1 ? put(held->root, folder, "memory.max_usage_in_bytes", "0")
+                                                    : restart_peak_v2(held, folder);
+}
+
 uint64_t limits_memory_peak(const limits *held) {
     const int i = memory_group(held);
-    if (i < 0) return 0;
-    const char *name = held->groups[i].version == 1 ? "memory.max_usage_in_bytes" : "memory.peak";
-    return read_number(held->root, held->groups[i].folder, name);
+    if (i < 0 || !held->peak_known) return 0;
+    if (held->groups[i].version == 1) {
+        return read_number(held->root, held->groups[i].folder, "memory.max_usage_in_bytes");
+    }
+    char text[32] = "";
+    return pread(held->peak_file, text, sizeof text - 1, 0) > 0 ? strtoull(text, NULL, 10) : 0;
 }
 
 uint64_t limits_memory_kills(const limits *held) {
@@ -221,6 +241,8 @@ uint64_t limits_memory_kills(const limits *held) {
 }
 
 void limits_close(limits *held) {
+    if (held->peak_file >= 0) close(held->peak_file);
+    held->peak_file = -1;
     for (int i = 0; i < held->groups_count; i++) {
         char path[PATH_BYTES];
         if (!join(path, held->root, held->groups[i].folder, "")) continue;
@@ -254,7 +276,7 @@ static int wait_for(pid_t child, const limits *held, char killed[256]) {
     return memory ? EXIT_BUDGET : EXIT_OTHER;
 }
 
-int limits_run(const limits_wish *wish, int (*work)(void *user, const limits *held), void *user, char killed[256]) {
+int limits_run(const limits_wish *wish, int (*work)(void *user, limits *held), void *user, char killed[256]) {
     killed[0] = '\0';
     limits held;
     limits_open(&held, wish, "");

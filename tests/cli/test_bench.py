@@ -5,6 +5,7 @@ judged anywhere.
     test_bench.py LEVER
 """
 
+import glob
 import hashlib
 import json
 import os
@@ -135,9 +136,9 @@ class Resumed(unittest.TestCase):
         self.assertEqual(bench(*self.WORDS, "--top-p", "0.5", "--resume", "cut.jsonl").returncode, 0)
         self.assertEqual(len(read("cut.jsonl")), 8)
 
-    def test_a_run_that_was_killed_goes_on(self):
-        name = "killed.jsonl"
-        command = [LEVER, "bench", *SMALL, *self.WORDS, "--repetitions", "200", "--out", name]
+    def killed(self, name, *more):
+        """A run that is killed after its first row. How many rows there are then."""
+        command = [LEVER, "bench", *SMALL, *self.WORDS, "--repetitions", "200", "--out", name, *more]
         with open(path_of("killed.log"), "w", encoding="utf-8") as log:
             process = subprocess.Popen(command, cwd=SCRATCH.name, env=environment(), stdout=log, stderr=log)
             while process.poll() is None:
@@ -146,11 +147,61 @@ class Resumed(unittest.TestCase):
                     process.wait()
                 time.sleep(0.01)
         with open(path_of(name), "rb") as file:
-            before = file.read().count(b"\n")
+            return file.read().count(b"\n")
+
+    def test_a_run_that_was_killed_goes_on(self):
+        name = "killed.jsonl"
+        before = self.killed(name)
         done = bench(*self.WORDS, "--repetitions", "3", "--resume", name)
         self.assertEqual(done.returncode, 0, done.stderr)
         rows = read(name)
         self.assertEqual(len(rows), max(before, 12))
+
+    def cycles_are_those_of_the_rows(self, rows, trace):
+        cycles = {}
+        with open(path_of(trace), encoding="utf-8") as file:
+            for line in file:
+                found = json.loads(line)
+                cycles[found["row"]] = cycles.get(found["row"], 0) + 1
+        self.assertEqual(cycles, {row["id"]: row["values"]["cycles"] for row in read(rows) if row["status"] == "ok"})
+
+    def test_a_trace_that_is_gone_on_with_has_each_cycle_once(self):
+        self.killed("kt.jsonl", "--trace", "kt.trace")
+        with open(path_of("kt.trace"), "rb") as file:
+            whole = file.read()
+        half = whole[: whole.rfind(b"\n") + 1] + b'{"row": "' + b"0" * 64 + b'", "trace": {"cyc'
+        with open(path_of("kt.trace"), "wb") as file:
+            file.write(half)
+        done = bench(*self.WORDS, "--repetitions", "2", "--resume", "kt.jsonl", "--trace", "kt.trace")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.cycles_are_those_of_the_rows("kt.jsonl", "kt.trace")
+
+    def test_the_cycles_of_an_answer_without_a_row_are_not_kept(self):
+        words = ("--budgets", "none", "--tasks", "code", "--strategies", "lever,ar")
+        done = bench(*words, "--out", "part.jsonl", "--trace", "part.trace")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(path_of("part.jsonl"), encoding="utf-8") as file:
+            lines = file.readlines()
+        with open(path_of("part.jsonl"), "w", encoding="utf-8") as file:
+            file.writelines(lines[:1])  # as if it was killed between an answer and its row
+        done = bench(*words, "--resume", "part.jsonl", "--trace", "part.trace")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.cycles_are_those_of_the_rows("part.jsonl", "part.trace")
+        # Rows that may not be overwritten leave the trace alone as well.
+        self.assertNotEqual(bench(*words, "--out", "part.jsonl", "--trace", "part.trace").returncode, 0)
+        self.cycles_are_those_of_the_rows("part.jsonl", "part.trace")
+
+    def test_runs_in_one_file_share_no_pair(self):
+        words = ("--budgets", "none", "--tasks", "code", "--strategies", "lever,ar")
+        self.assertEqual(bench(*words, "--out", "runs.jsonl").returncode, 0)
+        for more in (["--seed", "7"], ["--threads", "2"], ["-d", TARGET], ["--lanes", "1"]):
+            done = bench(*words, *more, "--resume", "runs.jsonl")
+            self.assertEqual(done.returncode, 0, done.stderr)
+        pairs = {}
+        for row in read("runs.jsonl"):
+            pairs.setdefault(row["pair"], []).append(row["arm"])
+        self.assertEqual(len(pairs), 5)
+        self.assertTrue(all(sorted(arms) == ["ar", "lever"] for arms in pairs.values()), pairs)
 
     def test_ctrl_c_keeps_the_rows(self):
         command = [LEVER, "bench", *SMALL, *self.WORDS, "--repetitions", "200", "--out", "broken.jsonl"]
@@ -166,6 +217,51 @@ class Resumed(unittest.TestCase):
             self.skipTest("it was over before the signal came")
         self.assertEqual(process.returncode, 130)
         self.assertGreater(len(read("broken.jsonl")), 0)
+
+
+class Apart(unittest.TestCase):
+    """What one arm learns is not another's."""
+
+    WORDS = ("--budgets", "none", "--tasks", "code", "--out")
+
+    @staticmethod
+    def cache():
+        folder = os.path.join(SCRATCH.name, "cache", "lever")
+        os.makedirs(folder, exist_ok=True)
+        return {name: os.stat(os.path.join(folder, name)).st_mtime_ns for name in os.listdir(folder) if name != "checksums"}
+
+    def test_nothing_is_learned_from_another_arm_or_run_nor_left_behind(self):
+        before = self.cache()
+        done = bench("--strategies", "lever,edge,ar", *self.WORDS, "apart.jsonl")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.cache(), before)
+
+    def test_each_arm_has_what_doctor_found_and_what_it_learned_itself_until_the_end(self):
+        self.cache()
+        profile = "disk-0-0.profile"  # that doctor writes, of a disk that is not here
+        with open(os.path.join(SCRATCH.name, "cache", "lever", profile), "w", encoding="utf-8") as file:
+            file.write("lever disk profile 1\n")
+        before = self.cache()
+        command = [LEVER, "bench", *SMALL, "--strategies", "lever,edge", "--repetitions", "200", *self.WORDS, "watched.jsonl"]
+        process = subprocess.Popen(command, cwd=SCRATCH.name, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        path = path_of("watched.jsonl")
+        while process.poll() is None and not (os.path.exists(path) and len(read("watched.jsonl")) > 4):
+            time.sleep(0.01)
+        arms = {}
+        for found in glob.glob(os.path.join(SCRATCH.name, "cache", "lever", "bench-arms-*", "*", "*")):
+            arms.setdefault(os.path.basename(os.path.dirname(found)), []).append(os.path.basename(found))
+        over = process.poll() is not None
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        if over:
+            self.skipTest("it was over before anything could be seen")
+        self.assertEqual(sorted(arms), ["0-0", "1-0"])
+        for found in arms.values():
+            self.assertIn(profile, found)
+            self.assertEqual(len([name for name in found if name.endswith(".costs")]), 1, found)
+        # An interrupt while an engine opens ends at once; what it leaves, the next run removes.
+        self.assertEqual(bench("--strategies", "ar", *self.WORDS, "last.jsonl").returncode, 0)
+        self.assertEqual(self.cache(), before)
 
 
 class Limits(unittest.TestCase):

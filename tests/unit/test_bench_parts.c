@@ -11,10 +11,12 @@
 
 #include <cmocka.h>
 
+#include "cli/bench_caches.h"
 #include "cli/bench_cases.h"
 #include "cli/bench_prompts.h"
 #include "cli/bench_rows.h"
 #include "cli/bench_table.h"
+#include "cli/bench_trace.h"
 #include "cli/limits.h"
 #include "support/scratch.h"
 
@@ -250,6 +252,113 @@ static void other_files_are_refused(void **state) {
     }
 }
 
+/* --- The trace --- */
+
+static void read_file(const char *path, char *text, size_t bytes) {
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    const size_t length = fread(text, 1, bytes - 1, file);
+    text[length] = '\0';
+    fclose(file);
+}
+
+#define CYCLE(id, n) "{\"row\": \"" id "\", \"trace\": {\"cycle\":" #n "}}\n"
+
+static void a_trace_has_the_answers_that_have_rows(void **state) {
+    (void)state;
+    char path[4096], text[4096];
+    snprintf(path, sizeof path, "%s", write_file("trace.jsonl", ""));
+    bench_trace trace;
+    assert_true(bench_trace_open(&trace, path, false, message, sizeof message));
+    bench_trace_settle(&trace, false);
+    static const char *const ids[] = {"a", "b", "c"};
+    for (size_t i = 0; i < COUNT_OF(ids); i++) {
+        bench_trace_begin(&trace, ids[i]);
+        bench_trace_line(&trace, "{\"cycle\":1}");
+        bench_trace_line(&trace, "{\"cycle\":2}");
+        bench_trace_end(&trace, i != 1);
+    }
+    assert_true(bench_trace_close(&trace));
+    read_file(path, text, sizeof text);
+    assert_string_equal(text, CYCLE("a", 1) CYCLE("a", 2) CYCLE("c", 1) CYCLE("c", 2));
+}
+
+static void the_end_of_a_trace_is_put_right(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        bool has_row;
+        const char *id, *left;
+    } cases[] = {
+        {CYCLE("a", 1) CYCLE("b", 1) CYCLE("b", 2) "{\"row\": \"b\", \"tra", false, "b", CYCLE("a", 1)},
+        {CYCLE("a", 1) CYCLE("b", 1) CYCLE("b", 2), true, "b", CYCLE("a", 1) CYCLE("b", 1) CYCLE("b", 2)},
+        {CYCLE("a", 1) "{\"row\": \"b\", \"tra", true, "a", CYCLE("a", 1)},
+        {"{\"row", false, "", ""},
+        {"", false, "", ""},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char path[4096], text[4096], wanted[4096];
+        bench_trace trace;
+        snprintf(path, sizeof path, "%s", write_file("left.jsonl", cases[i].text));
+        assert_true(bench_trace_open(&trace, path, true, message, sizeof message));
+        assert_string_equal(trace.last_id, cases[i].id);
+        bench_trace_settle(&trace, cases[i].has_row);
+        bench_trace_begin(&trace, "new");
+        bench_trace_line(&trace, "{\"cycle\":1}");
+        bench_trace_end(&trace, true);
+        assert_true(bench_trace_close(&trace));
+        read_file(path, text, sizeof text);
+        snprintf(wanted, sizeof wanted, "%s%s", cases[i].left, CYCLE("new", 1));
+        assert_string_equal(text, wanted);
+    }
+    bench_trace trace;
+    assert_false(bench_trace_open(&trace, write_file("diary", "dear diary\n"), true, message, sizeof message));
+    assert_non_null(strstr(message, "diary:1: not a line of a trace"));
+    (void)bench_trace_close(&trace);
+}
+
+/* --- Caches --- */
+
+static void each_arm_has_a_cache_of_its_own(void **state) {
+    (void)state;
+    char home[4096], users[4096], path[4200], one[4096], other[4096], again[4096];
+    write_file("home/lever/disk-8-0.profile", "profile");
+    write_file("home/lever/pair-1.predictor", "predictor");
+    write_file("home/lever/pair-1.costs", "costs");
+    write_file("home/lever/bench-arms-lost00/0-0/pair-1.costs", "of a run that was killed");
+    scratch_path("home", home, sizeof home);
+    scratch_path("home/lever", users, sizeof users);
+    setenv("XDG_CACHE_HOME", home, 1);
+    bench_caches caches, beside;
+    assert_true(bench_caches_open(&caches));
+    snprintf(path, sizeof path, "%s/bench-arms-lost00", users);
+    assert_int_equal(access(path, F_OK), -1);
+    assert_true(bench_caches_of(&caches, 0, 1, one) && bench_caches_of(&caches, 1, 0, other));
+    assert_string_not_equal(one, other);
+    static const struct {
+        const char *name;
+        bool there;
+    } files[] = {{"disk-8-0.profile", true}, {"pair-1.predictor", true}, {"pair-1.costs", false}};
+    for (size_t i = 0; i < COUNT_OF(files); i++) {
+        snprintf(path, sizeof path, "%s/%s", one, files[i].name);
+        assert_int_equal(access(path, R_OK) == 0, files[i].there);
+    }
+    snprintf(path, sizeof path, "%s/pair-1.costs", one);
+    FILE *learned = fopen(path, "w");
+    assert_non_null(learned);
+    fclose(learned);
+    assert_true(bench_caches_open(&beside)); /* another run at the same time leaves it alone */
+    bench_caches_close(&beside);
+    assert_true(bench_caches_of(&caches, 0, 1, again));
+    assert_string_equal(again, one);
+    assert_int_equal(access(path, F_OK), 0);
+    bench_caches_close(&caches);
+    assert_int_equal(access(one, F_OK), -1);
+    snprintf(path, sizeof path, "%s/disk-8-0.profile", users);
+    assert_int_equal(access(path, R_OK), 0);
+    unsetenv("XDG_CACHE_HOME");
+}
+
 /* --- The table --- */
 
 static void medians(void **state) {
@@ -385,12 +494,43 @@ static void a_group_is_made_limited_and_removed(void **state) {
     fclose(file);
     assert_string_equal(text, "123456");
     assert_int_equal(unlink(path), 0);
+    /* A peak since the group was made is that of another arm, and is not told. */
+    snprintf(path, sizeof path, "v2%s/memory.peak", held.groups[0].folder);
+    write_file(path, "777\n");
+    assert_int_equal(limits_memory_peak(&held), 0);
+    limits_restart_peak(&held);
+    write_file(path, "5000\n");
+    assert_int_equal(limits_memory_peak(&held), 5000);
+    snprintf(path, sizeof path, "%s%s/memory.peak", root, held.groups[0].folder);
+    assert_int_equal(unlink(path), 0);
     limits_close(&held);
     snprintf(path, sizeof path, "%s%s", root, held.groups[0].folder);
     assert_int_equal(access(path, F_OK), -1);
 }
 
-static int code_seven(void *user, const limits *held) {
+static void a_kernel_that_does_not_count_peaks_anew_tells_none(void **state) {
+    (void)state;
+    limits held = {.root = "", .groups_count = 1, .peak_file = -1};
+    held.groups[0].version = 2;
+    held.groups[0].memory = true;
+    scratch_path("v2/nowhere", held.groups[0].folder, sizeof held.groups[0].folder);
+    limits_restart_peak(&held);
+    assert_int_equal(limits_memory_peak(&held), 0);
+    held.groups[0].version = 1;
+    limits_restart_peak(&held);
+    assert_int_equal(limits_memory_peak(&held), 0);
+    snprintf(held.groups[0].folder, sizeof held.groups[0].folder, "%s", "");
+    char root[4096];
+    write_file("v1/memory.max_usage_in_bytes", "777\n");
+    scratch_path("v1", root, sizeof root);
+    held.root = root;
+    limits_restart_peak(&held);
+    assert_int_equal(limits_memory_peak(&held), 0); /* it was put to nothing, and nobody counts here */
+    write_file("v1/memory.max_usage_in_bytes", "888\n");
+    assert_int_equal(limits_memory_peak(&held), 888);
+}
+
+static int code_seven(void *user, limits *held) {
     assert_int_equal(held->groups_count, 0);
     (*(int *)user)++;
     return 7;
@@ -417,12 +557,16 @@ int main(void) {
         cmocka_unit_test(bad_lines_are_named),
         cmocka_unit_test(a_killed_run_is_gone_on_with),
         cmocka_unit_test(other_files_are_refused),
+        cmocka_unit_test(a_trace_has_the_answers_that_have_rows),
+        cmocka_unit_test(the_end_of_a_trace_is_put_right),
+        cmocka_unit_test(each_arm_has_a_cache_of_its_own),
         cmocka_unit_test(medians),
         cmocka_unit_test(the_table_takes_ratios_within_a_round),
         cmocka_unit_test(an_arm_without_values_says_why),
         cmocka_unit_test(different_texts_are_found),
         cmocka_unit_test(a_system_without_control_groups_says_so),
         cmocka_unit_test(a_group_is_made_limited_and_removed),
+        cmocka_unit_test(a_kernel_that_does_not_count_peaks_anew_tells_none),
         cmocka_unit_test(without_a_wish_it_runs_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
