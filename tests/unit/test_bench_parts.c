@@ -524,6 +524,7 @@ static void a_kernel_that_does_not_count_peaks_anew_tells_none(void **state) {
     write_file("v1/memory.max_usage_in_bytes", "777\n");
     scratch_path("v1", root, sizeof root);
     held.root = root;
+    assert_int_equal(limits_memory_peak(&held), 0); /* that since the beginning */
     limits_restart_peak(&held);
     assert_int_equal(limits_memory_peak(&held), 0); /* it was put to nothing, and nobody counts here */
     write_file("v1/memory.max_usage_in_bytes", "888\n");
