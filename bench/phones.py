@@ -12,6 +12,7 @@ tell it.
 
 import argparse
 import collections
+import concurrent.futures
 import csv
 import json
 import os
@@ -57,15 +58,16 @@ def measure(options, phone, percent, arm, task, index, prompt):
     tokens = PLAIN_TOKENS if arm == "ar" else options.tokens
     command = [options.lever, "run", "-m", options.model, "-d", options.draft, "--phone", phone, "--as", options.shapes,
                "--target-ram", str(percent), "--temp", "0", "-n", str(tokens), "--json", "--quiet", *ARMS[arm], prompt]
-    answer = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    threads = {} if options.jobs == 1 else {"LEVER_THREADS": "1"}
+    done = subprocess.run(command, check=True, capture_output=True, env={**os.environ, **threads})
+    answer = json.loads(done.stdout)
     counted = answer["completion_tokens"] - 1  # the first token comes from the prompt's pass
     simulated = answer["phone"]
     row = {key: answer[key] for key in FIELDS if key in answer}
     row.update(phone=simulated["name"], section=simulated["section"], target=simulated["target"], draft=simulated["draft"],
                pinned_percent=percent, arm=arm, task=task, prompt=index, tokens=counted,
                tokens_per_cycle=counted / answer["cycles"], seconds_per_token=answer["decode_seconds"] / counted,
-               energy_per_token=answer["energy_joules"] / counted, temperature=simulated["temperature"],
-               speed=simulated["speed"])
+               temperature=simulated["temperature"], speed=simulated["speed"])
     return row
 
 
@@ -87,12 +89,10 @@ def write_rows(path, rows):
 
 def run_all(options, phones, shares, arms):
     prompts = read_prompts(options.prompts)
-    for index in range(options.skip, options.skip + options.per_task):
-        for phone in phones:
-            for percent in shares:
-                for task, given in prompts.items():
-                    for arm in arms:
-                        yield measure(options, phone, percent, arm, task, index, given[index])
+    cases = [(phone, percent, arm, task, index, given[index]) for index in range(options.skip, options.skip + options.per_task)
+             for phone in phones for percent in shares for task, given in prompts.items() for arm in arms]
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        yield from pool.map(lambda case: measure(options, *case), cases)
 
 
 def mean_of_tasks(rows, key):
@@ -104,7 +104,7 @@ def mean_of_tasks(rows, key):
 
 
 def print_table(rows):
-    """How many times as fast as the other arms lever is: means over tasks, of ratios of each task."""
+    """Each arm over plain decoding with the same share in memory: of each phone and task, then the means of these ratios."""
     by_task = collections.defaultdict(list)
     for row in rows:
         key = (row["phone"], row["section"], int(row["pinned_percent"]), row["task"], row["arm"])
@@ -224,6 +224,7 @@ def main():
     parser.add_argument("--per-task", type=int, default=2, help="prompts of each task (default %(default)s)")
     parser.add_argument("--skip", type=int, default=0, help="so many prompts of each task, to go on (default %(default)s)")
     parser.add_argument("--tokens", type=int, default=96, help="of each answer (default %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="answers at a time, each with a thread then (default %(default)s)")
     parser.add_argument("--out", default="build/bench", help="folder for rows and curves (default %(default)s)")
     options = parser.parse_args()
     options.lever = os.path.abspath(options.lever)

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 
@@ -20,6 +21,7 @@ import entropy
 import figures
 import gguf
 import measure
+import phones
 import pruning
 import report
 import reports
@@ -203,6 +205,25 @@ class Reports(unittest.TestCase):
         for arm, task, seconds in (("ar", "code", "1.0"), ("lever", "code", "0.25"), ("ar", "math", "1.0"),
                                    ("lever", "math", "0.5"), ("lever", "dialogue", "0.5"))
     ]
+
+    def test_rows_of_the_phones(self):
+        """In the order of the cases whatever ends first, and with what the command tells, not what is made of it anew."""
+        told = {"completion_tokens": 5, "cycles": 2, "decode_seconds": 8, "energy_joules": 10, "energy_per_token": 2.5,
+                "phone": {"name": "X", "section": "app", "target": "t", "draft": "d", "temperature": 25, "speed": 1}}
+        options = types.SimpleNamespace(prompts=None, per_task=1, skip=0, jobs=3, lever="lever", model="t", draft="d",
+                                        shapes="t,d", tokens=5)
+        calls = []
+
+        def run(command, env, **_):
+            calls.append((command[command.index("--phone") + 1], env["LEVER_THREADS"]))
+            return types.SimpleNamespace(stdout=json.dumps(told))
+
+        with unittest.mock.patch.object(phones.subprocess, "run", run):
+            made = list(phones.run_all(options, ["x:root", "x:app"], (0, 90), ("ar", "lever")))
+        self.assertEqual([(r["pinned_percent"], r["arm"]) for r in made[:2] + made[6:8]], [(0, "ar"), (0, "lever"), (90, "ar"), (90, "lever")])
+        self.assertEqual(len(made), 2 * 2 * 3 * 2)
+        self.assertEqual(sorted(set(calls)), [("x:app", "1"), ("x:root", "1")])
+        self.assertEqual({(r["energy_per_token"], r["seconds_per_token"], r["tokens_per_cycle"]) for r in made}, {(2.5, 2, 2)})
 
     def test_phones(self):
         (lever,) = self.lines(reports.phones(self.PHONES), strategy="lever")
