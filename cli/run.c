@@ -88,8 +88,7 @@ static lever_status tokenize(talk *opened, const prompt *given, token_list *toke
 static void print_energy(json *out, const talk *opened, const lever_statistics *s) {
     if (s->energy_joules > 0) {
         json_number(out, "energy_joules", s->energy_joules);
-        json_number(out, "energy_per_token",
-                    s->completion_tokens > 0 ? s->energy_joules / (double)s->completion_tokens : 0);
+        json_number(out, "energy_per_token", statistics_energy_per_token(s));
         json_text(out, "energy_source", s->energy_is_simulated ? "simulated" : "processor");
     }
     if (opened->info.phone == NULL) return;

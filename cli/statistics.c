@@ -5,6 +5,10 @@ static double ratio(double a, double b) {
     return b > 0 ? a / b : 0;
 }
 
+double statistics_energy_per_token(const lever_statistics *s) {
+    return s->completion_tokens > 1 ? s->energy_joules / (double)(s->completion_tokens - 1) : 0;
+}
+
 void statistics_write(json *out, const lever_statistics *s, double open_seconds, uint32_t layers_count) {
     json_unsigned(out, "prompt_tokens", s->prompt_tokens);
     json_unsigned(out, "completion_tokens", s->completion_tokens);

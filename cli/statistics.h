@@ -9,4 +9,7 @@
 /* Into the object that is open. */
 void statistics_write(json *out, const lever_statistics *s, double open_seconds, uint32_t layers_count);
 
+/* Joules of each token that was decoded: the first one comes from the prompt's pass, before any is counted. */
+double statistics_energy_per_token(const lever_statistics *s);
+
 #endif

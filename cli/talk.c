@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "interrupt.h"
+#include "statistics.h"
 #include "terminal.h"
 
 /* The draft that is given, or belongs to the model. Plain decoding wants none: its memory is better pinned. */
@@ -281,7 +282,7 @@ static void describe_phone(const talk *opened, const lever_statistics *s, char *
     if (opened->info.phone == NULL) return;
     snprintf(text, capacity, "simulated on %s%s%s, %.2f J a token: ", opened->info.phone,
              opened->info.phone_section[0] != '\0' ? ", " : "", opened->info.phone_section,
-             s->completion_tokens > 0 ? s->energy_joules / (double)s->completion_tokens : 0.0);
+             statistics_energy_per_token(s));
 }
 
 void talk_show_statistics(const talk *opened, const reply *answer, uint64_t seed) {

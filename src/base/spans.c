@@ -35,16 +35,21 @@ uint64_t lv_spans_begin(const lv_spans *spans) {
     return spans ? lv_clock_now_ns(&lv_clock_real) : 0;
 }
 
-void lv_spans_end(lv_spans *spans, uint32_t track, const char *name, uint32_t number, uint64_t begin_ns) {
+void lv_spans_add(lv_spans *spans, const lv_span *span) {
     if (!spans) return;
-    const lv_span span = {name, track, number, begin_ns, lv_clock_now_ns(&lv_clock_real)};
     pthread_mutex_lock(&spans->lock);
     if (spans->added - spans->taken == LV_SPANS_MAX) {
         spans->lost++;
     } else {
-        spans->all[spans->added++ % LV_SPANS_MAX] = span;
+        spans->all[spans->added++ % LV_SPANS_MAX] = *span;
     }
     pthread_mutex_unlock(&spans->lock);
+}
+
+void lv_spans_end(lv_spans *spans, uint32_t track, const char *name, uint32_t number, uint64_t begin_ns) {
+    if (!spans) return;
+    const lv_span span = {name, track, number, begin_ns, lv_clock_now_ns(&lv_clock_real)};
+    lv_spans_add(spans, &span);
 }
 
 bool lv_spans_take(lv_spans *spans, lv_span *span) {

@@ -31,6 +31,8 @@ void lv_spans_close(lv_spans **spans);
 
 /* Now, for begin_ns: 0 when nothing is recorded. */
 uint64_t lv_spans_begin(const lv_spans *spans);
+/* A span of any clock. */
+void lv_spans_add(lv_spans *spans, const lv_span *span);
 /* From begin_ns until now. */
 void lv_spans_end(lv_spans *spans, uint32_t track, const char *name, uint32_t number, uint64_t begin_ns);
 

@@ -430,7 +430,8 @@ static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, leve
                             "a tile", error));
     engine->transform_scratch = memory;
     engine->kernels = lv_kernels_best();
-    if (engine->options.trace_spans) LV_TRY(lv_spans_open(&engine->spans, engine->ledger, error));
+    if (engine->options.trace_spans) LV_TRY(lv_spans_open(&engine->timeline, engine->ledger, error));
+    if (!engine->phone) engine->spans = engine->timeline;
     engine->spans_origin_ns = lv_spans_begin(engine->spans);
     LV_TRY(lv_residency_open(engine, error));
     LV_TRY(open_costs(engine, error));
@@ -497,7 +498,7 @@ void lever_engine_close(lever_engine **out) {
     lv_forward_close(&engine->forward);
     lv_free(engine->rows);
     lv_store_close(&engine->store);
-    lv_spans_close(&engine->spans);
+    lv_spans_close(&engine->timeline);
     lv_free(engine->transform_scratch);
     lv_free(engine->pinned);
     lv_vocab_close(&engine->vocab);

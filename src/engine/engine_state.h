@@ -43,7 +43,8 @@ struct lever_engine {
     lv_predictor *predictor; /* NULL: none; used and replaced by who holds pass_lock */
     char *predictor_path;    /* where it is kept when it was refined; NULL: nowhere */
     lv_phone *phone;         /* NULL: no other machine is simulated */
-    lv_spans *spans;         /* NULL: nothing is recorded */
+    lv_spans *timeline;      /* what is recorded for the caller; NULL: nothing is */
+    lv_spans *spans;         /* the same, for what this machine's clock tells; NULL: nothing, or time is a phone's */
     uint64_t spans_origin_ns;
 
     struct {

@@ -135,18 +135,19 @@ static void give_spans(const generation *g) {
     char line[SPAN_BYTES_MAX];
     lv_span span;
     if (!g->options->spans) return;
-    while (lv_spans_take(engine->spans, &span)) {
+    while (lv_spans_take(engine->timeline, &span)) {
         lv_span_write(&span, engine->spans_origin_ns, line, sizeof(line));
         g->options->spans(g->options->spans_user, line);
     }
 }
 
-/* The names of the threads, once an answer. */
+/* The names of the threads, once an answer. A phone has one that reads. */
 static void give_tracks(const generation *g) {
     const lever_engine *engine = g->session->engine;
     char line[SPAN_BYTES_MAX];
-    if (!g->options->spans || !engine->spans) return;
-    for (uint32_t track = 0; track < LV_TRACK_LANE + engine->lanes; track++) {
+    if (!g->options->spans || !engine->timeline) return;
+    const uint32_t lanes = engine->phone ? 1 : engine->lanes;
+    for (uint32_t track = 0; track < LV_TRACK_LANE + lanes; track++) {
         if (track != LV_TRACK_MAIN && track != LV_TRACK_DRAFT && track < LV_TRACK_LANE) continue;
         lv_track_write(track, line, sizeof(line));
         g->options->spans(g->options->spans_user, line);
@@ -242,11 +243,13 @@ static lever_status run_cycle(generation *g, lever_error *error) {
     if (session->simulation) lv_simulation_begin_cycle(session->simulation, session->tokens_count, &cycle->costs);
     session->logits_count = 0;
     lv_cycle_result result;
-    const uint64_t begin_ns = lv_spans_begin(session->engine->spans);
+    const uint64_t begin_ns = lv_clock_now_ns(session->clock);
     const lever_status status = lv_cycle_run(cycle, g->drafts ? &g->drafter : NULL, &g->target, session->tokens,
                                              session->tokens_count, watch_cycle, g, &result, error);
     lv_verification_end(g->verification);
-    lv_spans_end(session->engine->spans, LV_TRACK_MAIN, "cycle", (uint32_t)session->statistics.cycles, begin_ns);
+    const lv_span span = {"cycle", LV_TRACK_MAIN, (uint32_t)session->statistics.cycles, begin_ns,
+                          lv_clock_now_ns(session->clock)};
+    lv_spans_add(session->engine->timeline, &span);
     give_spans(g);
     if (status != LEVER_OK) return status;
     g->tree_is_valid = true;

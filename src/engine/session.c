@@ -40,7 +40,7 @@ static lever_status open_memory(lever_session *session, lever_error *error) {
     LV_TRY(lv_cycle_open(&session->cycle, engine->ledger, error));
     lv_costs_share_take(&engine->costs, &session->cycle.costs, &session->cycle.calibration);
     if (engine->phone) {
-        LV_TRY(lv_simulation_open(&session->simulation, engine->phone, engine->ledger, error));
+        LV_TRY(lv_simulation_open(&session->simulation, engine->phone, engine->timeline, engine->ledger, error));
         lv_simulation_begin_cycle(session->simulation, 0, &session->cycle.costs);
         session->clock = lv_simulation_clock(session->simulation);
     }
@@ -196,7 +196,8 @@ static lever_status run_pass(lever_session *session, const pass_request *request
     lv_budget_on_block(engine);
     if (status != LEVER_OK) return status;
     if (session->simulation) {
-        lv_simulation_prompt(session->simulation, request->count, request->first + request->count, request->want_last);
+        const size_t head_rows = request->each ? request->count : (request->want_last ? 1 : 0);
+        lv_simulation_prompt(session->simulation, request->count, request->first + request->count, head_rows);
     }
     session->computed_count = request->first + request->count;
     if (request->want_last) session->logits_count = session->computed_count;
@@ -293,7 +294,8 @@ static lever_status compute_from(lever_session *session, const int32_t *tokens, 
     if (beside) {
         const lever_status ended = lv_speculation_end_prefill(session->speculation, status == LEVER_OK ? error : NULL);
         if (status == LEVER_OK) status = ended;
-        if (session->simulation) lv_simulation_draft_prompt(session->simulation, tokens_count - common, begin_ns);
+        /* The draft leaves out the last token, which it computes with the first forward. */
+        if (session->simulation) lv_simulation_draft_prompt(session->simulation, tokens_count - 1 - common, begin_ns);
         lv_speculation_truncate(session->speculation, session->tokens_count);
         lv_residency_leave(engine, false);
     }

@@ -81,10 +81,12 @@ lever_status lv_phone_set_models(lv_phone *phone, const lv_model *target, const 
 
 struct lv_simulation {
     const lv_phone *phone;
+    lv_spans *spans; /* NULL: nothing is recorded */
     lv_clock clock;
     double now; /* seconds */
     lv_phone_pipeline pipeline;
     double temperature, speed, context;
+    bool began;       /* the first cycle */
     lv_target target; /* the real ones */
     lv_drafter drafter;
 
@@ -105,16 +107,22 @@ struct lv_simulation {
     } answer;
 };
 
-static uint64_t clock_now_ns(void *user) {
-    const lv_simulation *s = user;
-    return (uint64_t)(s->now * 1e9 + 0.5);
+static uint64_t nanoseconds(double seconds) {
+    return (uint64_t)(seconds * 1e9 + 0.5);
 }
 
-lever_status lv_simulation_open(lv_simulation **out, const lv_phone *phone, lv_ledger *ledger, lever_error *error) {
+static uint64_t clock_now_ns(void *user) {
+    const lv_simulation *s = user;
+    return nanoseconds(s->now);
+}
+
+lever_status lv_simulation_open(lv_simulation **out, const lv_phone *phone, lv_spans *spans, lv_ledger *ledger,
+                                lever_error *error) {
     void *memory = NULL;
     LV_TRY(lv_alloc_checked(&memory, ledger, LV_MEM_SESSION, 1, sizeof(lv_simulation), "a simulation", error));
     lv_simulation *s = memory;
     s->phone = phone;
+    s->spans = spans;
     s->clock = (lv_clock){clock_now_ns, s};
     s->temperature = phone->profile.heat_ambient;
     s->speed = 1;
@@ -134,6 +142,17 @@ const lv_clock *lv_simulation_clock(const lv_simulation *s) {
 
 /* --- Work -------------------------------------------------------------------------------------------------------- */
 
+static void record(const lv_simulation *s, uint32_t track, const char *name, double number, double begin, double end) {
+    const lv_span span = {name, track, (uint32_t)number, nanoseconds(begin), nanoseconds(end)};
+    lv_spans_add(s->spans, &span);
+}
+
+static void record_layer(void *user, const lv_phone_layer_times *times) {
+    const lv_simulation *s = user;
+    if (times->is_read) record(s, LV_TRACK_LANE, "read layer", times->layer, times->read_begin, times->read_end);
+    record(s, LV_TRACK_MAIN, "layer", times->layer, times->begin, times->end);
+}
+
 static lv_phone_load load_of(const lv_simulation *s, bool reads) {
     const lv_phone *phone = s->phone;
     const bool streams = phone->pinned_layers < (uint32_t)phone->target.layers_count;
@@ -149,6 +168,8 @@ static void run_pass(lv_simulation *s, lv_phone_pass pass) {
     pass.begin = s->now;
     pass.speed = s->speed;
     pass.context = s->context;
+    pass.on_layer = record_layer;
+    pass.user = s;
     const lv_phone_pass_times times =
         lv_phone_pipeline_pass(&s->pipeline, &s->phone->profile, &s->phone->target, &pass);
     const lv_phone_work work = {
@@ -159,14 +180,17 @@ static void run_pass(lv_simulation *s, lv_phone_pass pass) {
     s->answer.bytes_read += times.bytes_read;
     s->answer.padded_rows += times.padded_rows / s->phone->target.layers_count;
     s->now = fmax(times.end, s->now + pass.drafting_seconds);
+    record(s, LV_TRACK_MAIN, "pass rows", pass.rows, pass.begin, s->now);
 }
 
 static void run_head(lv_simulation *s, double rows) {
     const lv_phone_load load = load_of(s, false);
     const double seconds = lv_phone_head(&s->phone->profile, &s->phone->target, rows, &load);
+    const double begin = s->now;
     s->work.cpu_seconds += seconds;
     s->answer.head_seconds += seconds;
     s->now += seconds;
+    record(s, LV_TRACK_MAIN, "head rows", rows, begin, s->now);
 }
 
 /* The pass that was computed takes its time. */
@@ -195,17 +219,29 @@ static void count_work(lv_simulation *s) {
     memset(&s->draft_work, 0, sizeof(s->draft_work));
 }
 
-double lv_simulation_forward(void *user, uint32_t rows, lv_split split) {
-    lv_simulation *s = user;
-    const bool is_beside = split == LV_SPLIT_ONE;
+static double forward(lv_simulation *s, double rows, double head_rows, bool is_beside) {
+    const lv_phone_profile *profile = &s->phone->profile;
+    const lv_phone_shape *draft = &s->phone->draft;
     const lv_phone_load load = load_of(s, is_beside);
-    const lv_phone_forward forward = is_beside
-                                         ? lv_phone_forward_cpu(&s->phone->profile, &s->phone->draft, rows, &load)
-                                         : lv_phone_forward_best(&s->phone->profile, &s->phone->draft, rows, &load);
-    s->draft_work.npu_seconds += forward.npu_seconds;
-    s->draft_work.cpu_seconds += forward.cpu_seconds;
-    s->draft_seconds += forward.seconds;
-    return forward.seconds;
+    const lv_phone_forward one = is_beside ? lv_phone_forward_cpu(profile, draft, rows, head_rows, &load)
+                                           : lv_phone_forward_best(profile, draft, rows, head_rows, &load);
+    s->draft_work.npu_seconds += one.npu_seconds;
+    s->draft_work.cpu_seconds += one.cpu_seconds;
+    s->draft_seconds += one.seconds;
+    return one.seconds;
+}
+
+/* In front of a pass the clock has not moved yet; beside one it stands at the beginning of the pass. */
+double lv_simulation_forward(void *user, uint32_t rows, uint32_t head_rows, lv_split split) {
+    lv_simulation *s = user;
+    const double before = s->draft_seconds - s->ahead_from;
+    const double seconds = forward(s, rows, head_rows, split == LV_SPLIT_ONE);
+    if (split == LV_SPLIT_ONE) {
+        record(s, LV_TRACK_DRAFT, "draft rows", rows, s->now + before, s->now + (s->draft_seconds - s->ahead_from));
+    } else {
+        record(s, LV_TRACK_MAIN, "draft rows", rows, s->now, s->now + seconds);
+    }
+    return seconds;
 }
 
 /* --- Costs ------------------------------------------------------------------------------------------------------- */
@@ -217,9 +253,9 @@ static void fill_draft_curves(const lv_simulation *s, lv_costs *costs) {
     for (size_t i = 0; i < LV_COST_POINTS; i++) {
         const double rows = lv_cost_point_rows(i);
         costs->draft[LV_SPLIT_ONE].seconds[i] =
-            lv_phone_forward_cpu(&phone->profile, &phone->draft, rows, &beside).seconds;
+            lv_phone_forward_cpu(&phone->profile, &phone->draft, rows, rows, &beside).seconds;
         costs->draft[LV_SPLIT_ALL].seconds[i] =
-            lv_phone_forward_best(&phone->profile, &phone->draft, rows, &alone).seconds;
+            lv_phone_forward_best(&phone->profile, &phone->draft, rows, rows, &alone).seconds;
     }
 }
 
@@ -229,12 +265,14 @@ void lv_simulation_begin_cycle(lv_simulation *s, size_t context, lv_costs *costs
     s->context = (double)context;
     const double read = lv_phone_pipeline_read(&s->pipeline, &phone->profile, &phone->target);
     const double streamed = phone->target.layers_count - phone->pinned_layers;
-    /* What drafting ahead gave so far in virtual time; before the first cycle it is that of this machine. */
-    const lv_ahead_record ahead = costs->frozen ? costs->ahead : (lv_ahead_record){0};
+    /* What drafting ahead gave so far in virtual time. */
+    const lv_ahead_record ahead = s->began ? costs->ahead : (lv_ahead_record){0};
+    s->began = true;
     lv_costs_init(costs, 1, 1, 1, read, 0);
     costs->ahead = ahead;
     if (streamed > 0) costs->ring_seconds = read * fmin(1, s->pipeline.ring_count / streamed);
     const lv_phone_load load = load_of(s, false);
+    /* The curves hold what so many computed rows take: whoever asks has padded to a batch shape. */
     for (size_t i = 0; i < LV_COST_POINTS; i++) {
         const double rows = lv_cost_point_rows(i);
         for (size_t split = 0; split < LV_SPLITS_COUNT; split++) {
@@ -369,18 +407,19 @@ lv_drafter lv_simulation_drafter(lv_simulation *s, const lv_drafter *inner) {
 
 /* --- Prompts ----------------------------------------------------------------------------------------------------- */
 
-void lv_simulation_prompt(lv_simulation *s, size_t rows, size_t context, bool head) {
+void lv_simulation_prompt(lv_simulation *s, size_t rows, size_t context, size_t head_rows) {
     settle_pass(s);
     s->context = (double)context;
     run_pass(s, (lv_phone_pass){.rows = (double)rows});
-    if (head) run_head(s, 1);
+    if (head_rows > 0) run_head(s, (double)head_rows);
 }
 
 /* The NPU has time for it while the target waits for flash; where it has not, the time is added in part only. */
 void lv_simulation_draft_prompt(lv_simulation *s, size_t rows, uint64_t begin_ns) {
     if (rows == 0) return;
-    const double seconds = lv_simulation_forward(s, (uint32_t)rows, LV_SPLIT_ALL);
-    s->now = fmax(s->now, (double)begin_ns * 1e-9 + seconds);
+    const double begin = (double)begin_ns * 1e-9, end = begin + forward(s, (double)rows, 0, false);
+    record(s, LV_TRACK_DRAFT, "draft rows", (double)rows, begin, end);
+    s->now = fmax(s->now, end);
 }
 
 /* --- Statistics -------------------------------------------------------------------------------------------------- */

@@ -13,6 +13,7 @@
 #define LV_ENGINE_SIMULATION_H
 
 #include "base/clock.h"
+#include "base/spans.h"
 #include "engine/draft_model.h"
 #include "phone/pipeline.h"
 #include "spec/cycle.h"
@@ -35,25 +36,28 @@ lever_status lv_phone_set_models(lv_phone *phone, const lv_model *target, const 
 
 typedef struct lv_simulation lv_simulation;
 
-lever_status lv_simulation_open(lv_simulation **simulation, const lv_phone *phone, lv_ledger *ledger,
+/* What the phone does when is recorded in `spans`, by the virtual clock; they may be NULL. */
+lever_status lv_simulation_open(lv_simulation **simulation, const lv_phone *phone, lv_spans *spans, lv_ledger *ledger,
                                 lever_error *error);
 void lv_simulation_close(lv_simulation **simulation);
 
 const lv_clock *lv_simulation_clock(const lv_simulation *simulation);
 
-/* What the policy is to know before a cycle in which a row attends to `context` tokens. */
+/* What the policy is to know before a cycle in which a row attends to `context` tokens. Of what the costs hold only the
+ * record of drafting ahead is kept, and that before the first cycle is another machine's. */
 void lv_simulation_begin_cycle(lv_simulation *simulation, size_t context, lv_costs *costs);
 
 /* The two sides of a cycle, with the phone's time. The inner ones must live as long. */
 lv_target lv_simulation_target(lv_simulation *simulation, const lv_target *inner);
 lv_drafter lv_simulation_drafter(lv_simulation *simulation, const lv_drafter *inner);
 
-/* Seconds of a forward of the draft over `rows`: ONE is beside a pass, by the CPU. */
-double lv_simulation_forward(void *simulation, uint32_t rows, lv_split split);
+/* Seconds of a forward of the draft over `rows`, `head_rows` of which go through its head: ONE is beside a pass, by the
+ * CPU. */
+double lv_simulation_forward(void *simulation, uint32_t rows, uint32_t head_rows, lv_split split);
 
-/* A pass over `rows` of a prompt, and if `head` the logits of its last row; then the draft's share of the prompt, which
- * was computed beside all passes since `begin_ns`. */
-void lv_simulation_prompt(lv_simulation *simulation, size_t rows, size_t context, bool head);
+/* A pass over `rows` of a prompt, and the logits of `head_rows` of them; then the draft's share of the prompt, of which
+ * it wants no logits, and which was computed beside all passes since `begin_ns`. */
+void lv_simulation_prompt(lv_simulation *simulation, size_t rows, size_t context, size_t head_rows);
 void lv_simulation_draft_prompt(lv_simulation *simulation, size_t rows, uint64_t begin_ns);
 
 /* From here on statistics are counted. */

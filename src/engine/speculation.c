@@ -248,7 +248,8 @@ static lever_status drafter_expand(void *user, lv_tree *tree, const uint32_t *no
     give_back_slots(s, tree, nodes, *expanded);
     *seconds = now_seconds() - begin;
     if (s->options.forward_seconds) {
-        *seconds = s->options.forward_seconds(s->options.forward_user, (uint32_t)behind + *expanded, split);
+        const uint32_t rows = (uint32_t)behind + *expanded;
+        *seconds = s->options.forward_seconds(s->options.forward_user, rows, *expanded, split);
     }
     s->counters.seconds += *seconds;
     if (status != LEVER_OK) return status;

@@ -20,8 +20,9 @@ typedef struct {
     const atomic_bool *cancel;
     lv_costs *costs; /* the session's: draft forwards are learned into it */
     const lv_calibration *calibration;
-    /* What a forward over `rows` takes by another clock than this machine's; NULL: it is measured. */
-    double (*forward_seconds)(void *user, uint32_t rows, lv_split split);
+    /* What a forward over `rows`, of which `head_rows` go through the head, takes by another clock than this machine's;
+     * NULL: it is measured. */
+    double (*forward_seconds)(void *user, uint32_t rows, uint32_t head_rows, lv_split split);
     void *forward_user;
     lv_spans *spans; /* forwards are recorded here; may be NULL */
     lv_ledger *ledger;

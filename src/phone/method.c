@@ -31,8 +31,8 @@ lv_phone_method_times lv_phone_method_run(const lv_phone_method *m, const lv_pho
                                           const lv_phone_shape *target, const lv_phone_shape *draft,
                                           double pinned_share) {
     const lv_phone_load idle = LV_PHONE_IDLE;
-    const lv_phone_forward narrow = lv_phone_forward_cpu(profile, draft, 1, &idle);
-    const lv_phone_forward wide = lv_phone_forward_npu(profile, draft, m->wide_rows, &idle);
+    const lv_phone_forward narrow = lv_phone_forward_cpu(profile, draft, 1, 1, &idle);
+    const lv_phone_forward wide = lv_phone_forward_npu(profile, draft, m->wide_rows, m->wide_rows, &idle);
     lv_phone_method_times times = {.draft_seconds = m->steps * narrow.seconds + m->wide_steps * wide.seconds};
     lv_phone_pipeline pipeline;
     const uint32_t pinned = (uint32_t)lround(pinned_share * target->layers_count);

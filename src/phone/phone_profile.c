@@ -6,6 +6,7 @@
 #include "phone/phone_profile.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,10 +18,13 @@ typedef struct {
     double scale; /* of the unit */
     double least, most;
     size_t offset;
+    bool is_count; /* which has no fraction */
 } value_row;
 
 #define VALUE(key, unit, scale, least, most) \
-    { #key, unit, scale, least, most, offsetof(lv_phone_profile, key) }
+    { #key, unit, scale, least, most, offsetof(lv_phone_profile, key), false }
+#define COUNT(key, unit, least, most) \
+    { #key, unit, 1, least, most, offsetof(lv_phone_profile, key), true }
 
 static const value_row rows[] = {
     VALUE(flash_sequential, "GB/s", 1e9, 0.001, 100),
@@ -36,14 +40,14 @@ static const value_row rows[] = {
     VALUE(read_block, "KiB", 1024, 4, 32768),
     VALUE(read_queue, "requests", 1, 1, 1024),
     VALUE(read_lanes, "threads", 1, 1, 64),
-    VALUE(ring_layers, "layers", 1, 2, 1024),
+    COUNT(ring_layers, "layers", 2, LV_PHONE_RING_MAX),
     VALUE(memory_bandwidth, "GB/s", 1e9, 0.1, 10000),
     VALUE(memory_copies, "times", 1, 1, 10),
     VALUE(npu_bandwidth, "GB/s", 1e9, 0.1, 10000),
     VALUE(npu_arithmetic, "TFLOPS", 1e12, 0.001, 10000),
     VALUE(npu_dequantise, "G/s", 1e9, 0, 100000),
     VALUE(npu_row, "us", 1e-6, 0, 100000),
-    VALUE(npu_tile, "rows", 1, 1, 1024),
+    COUNT(npu_tile, "rows", 1, 1024),
     VALUE(npu_crossing, "ms", 1e-3, 0, 1000),
     VALUE(npu_chunks, "crossings", 1, 1, 1024),
     VALUE(npu_io_loss, "share", 1, 0, 1),
@@ -127,10 +131,10 @@ static lever_status check_unit_and_origin(const reader *r, const char *key, cons
 
 static lever_status take_value(reader *r, const value_row *row, const char *value) {
     double number = 0;
-    if (!lv_parse_double(value, row->least, row->most, &number)) {
+    if (!lv_parse_double(value, row->least, row->most, &number) || (row->is_count && number != floor(number))) {
         char what[200];
-        snprintf(what, sizeof(what), "is '%s' %s; allowed: a number from %g to %g", value, row->unit, row->least,
-                 row->most);
+        snprintf(what, sizeof(what), "is '%s' %s; allowed: a %snumber from %g to %g", value, row->unit,
+                 row->is_count ? "whole " : "", row->least, row->most);
         return wrong(r, row->key, what);
     }
     *(double *)(void *)((char *)place(r) + row->offset) = number * row->scale;

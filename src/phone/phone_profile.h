@@ -11,6 +11,8 @@
 #include "base/buckets.h"
 #include "base/status.h"
 
+enum { LV_PHONE_RING_MAX = 64 }; /* layers, at most, that a ring may hold */
+
 /* In bytes, seconds, watts, joules, degrees Celsius, weights or operations; shares are of 1. */
 typedef struct {
     char name[96], section[32];

@@ -8,7 +8,7 @@ void lv_phone_pipeline_init(lv_phone_pipeline *pl, const lv_phone_profile *profi
     *pl = (lv_phone_pipeline){
         .layers_count = (uint32_t)shape->layers_count,
         .pinned_count = pinned_count,
-        .ring_count = (uint32_t)fmin(profile->ring_layers, LV_PHONE_RING_MAX),
+        .ring_count = (uint32_t)profile->ring_layers,
         .reader_end = now,
     };
     if (pl->pinned_count > pl->layers_count) pl->pinned_count = pl->layers_count;
@@ -48,14 +48,13 @@ double lv_phone_pipeline_compute(const lv_phone_pipeline *pl, const lv_phone_pro
                                  bool drafts_beside) {
     lv_phone_load load = load_of(pl, profile, shape, speed, context);
     if (drafts_beside) load.cpu_rate = lv_phone_cpu_rate(profile, speed);
-    return pl->layers_count * lv_phone_npu_layer(profile, shape, rows, &load);
+    return pl->layers_count * lv_phone_npu_layer_of_shape(profile, shape, rows, &load);
 }
 
-/* The next read into the next slot; returns when it has arrived. */
-static double read_layer(lv_phone_pipeline *pl, double seconds) {
-    const double slot_free = pl->freed[pl->ring_next];
-    pl->reader_end = fmax(pl->reader_end, slot_free) + seconds;
-    return pl->reader_end;
+/* The next read into the next slot. */
+static void read_layer(lv_phone_pipeline *pl, double seconds, lv_phone_layer_times *times) {
+    times->read_begin = fmax(pl->reader_end, pl->freed[pl->ring_next]);
+    times->read_end = pl->reader_end = times->read_begin + seconds;
 }
 
 static void give_back(lv_phone_pipeline *pl, double now) {
@@ -72,20 +71,21 @@ lv_phone_pass_times lv_phone_pipeline_pass(lv_phone_pipeline *pl, const lv_phone
     const double drafting_end = pass->begin + pass->drafting_seconds;
     lv_phone_pass_times times = {.end = pass->begin};
     for (uint32_t layer = 0; layer < pl->layers_count; layer++) {
-        const bool pinned = is_pinned(pl, layer);
+        lv_phone_layer_times one = {.layer = layer, .is_read = !is_pinned(pl, layer), .begin = times.end};
         const double rows = pass->cut_layer > 0 && layer >= pass->cut_layer ? pass->cut_rows : pass->rows;
-        double start = times.end;
-        if (!pinned) {
-            start = fmax(start, read_layer(pl, read_seconds));
+        if (one.is_read) {
+            read_layer(pl, read_seconds, &one);
+            one.begin = fmax(one.begin, one.read_end);
             times.reader_seconds += read_seconds;
             times.bytes_read += shape->layer_bytes;
         }
-        const double seconds = lv_phone_npu_layer(profile, shape, rows, start < drafting_end ? &beside : &alone);
-        times.wait_seconds += start - times.end;
+        const double seconds = lv_phone_npu_layer(profile, shape, rows, one.begin < drafting_end ? &beside : &alone);
+        times.wait_seconds += one.begin - times.end;
         times.npu_seconds += seconds;
         times.padded_rows += lv_phone_padded_rows(profile, rows) - rows;
-        times.end = start + seconds;
-        if (!pinned) give_back(pl, times.end);
+        times.end = one.end = one.begin + seconds;
+        if (one.is_read) give_back(pl, times.end);
+        if (pass->on_layer) pass->on_layer(pass->user, &one);
     }
     return times;
 }

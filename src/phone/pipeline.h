@@ -9,8 +9,6 @@
 
 #include "phone/timing.h"
 
-enum { LV_PHONE_RING_MAX = 64 };
-
 typedef struct {
     uint32_t layers_count, pinned_count; /* pinned layers are spread evenly */
     uint32_t ring_count, ring_next;
@@ -22,6 +20,14 @@ typedef struct {
 void lv_phone_pipeline_init(lv_phone_pipeline *pipeline, const lv_phone_profile *profile, const lv_phone_shape *shape,
                             uint32_t pinned_count, double now);
 
+/* When the stages of a layer went on. */
+typedef struct {
+    uint32_t layer;
+    bool is_read;                /* else it is pinned */
+    double read_begin, read_end; /* which may lie before the pass */
+    double begin, end;           /* of computing it */
+} lv_phone_layer_times;
+
 typedef struct {
     double begin;
     double rows;
@@ -29,6 +35,9 @@ typedef struct {
     double cut_rows;
     double drafting_seconds; /* from the beginning on, the CPU drafts beside the pass */
     double speed, context;   /* as in lv_phone_load */
+    /* Is told of each layer, in their order; NULL: nobody is. */
+    void (*on_layer)(void *user, const lv_phone_layer_times *times);
+    void *user;
 } lv_phone_pass;
 
 typedef struct {
@@ -40,7 +49,8 @@ typedef struct {
 lv_phone_pass_times lv_phone_pipeline_pass(lv_phone_pipeline *pipeline, const lv_phone_profile *profile,
                                            const lv_phone_shape *shape, const lv_phone_pass *pass);
 
-/* What the layers of a pass take when they are all there, while reading goes on if any is streamed. */
+/* What the layers of a pass over a batch shape of `rows` take when they are all there, while reading goes on if any is
+ * streamed. */
 double lv_phone_pipeline_compute(const lv_phone_pipeline *pipeline, const lv_phone_profile *profile,
                                  const lv_phone_shape *shape, double rows, double speed, double context,
                                  bool drafts_beside);

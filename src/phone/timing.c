@@ -46,8 +46,12 @@ double lv_phone_cpu_rate(const lv_phone_profile *p, double speed) {
     return p->cpu_bandwidth * p->cpu_bandwidth_share * sqrt(speed);
 }
 
+static double whole_tiles(const lv_phone_profile *p, double rows) {
+    return p->npu_tile * ceil(rows / p->npu_tile);
+}
+
 double lv_phone_padded_rows(const lv_phone_profile *p, double rows) {
-    return p->npu_tile * ceil(lv_buckets_padded(&p->npu_buckets, (uint32_t)ceil(rows)) / p->npu_tile);
+    return whole_tiles(p, lv_buckets_padded(&p->npu_buckets, (uint32_t)ceil(rows)));
 }
 
 /* Bytes of keys and values that a layer reads. */
@@ -56,9 +60,9 @@ static double cache_bytes(const lv_phone_shape *shape, double context) {
     return 2 * shape->key_value_width * context * f16_bytes;
 }
 
-double lv_phone_npu_layer(const lv_phone_profile *p, const lv_phone_shape *shape, double rows,
-                          const lv_phone_load *load) {
-    const double padded = lv_phone_padded_rows(p, rows);
+/* `rows` are wanted, `padded` are computed for them. */
+static double npu_layer(const lv_phone_profile *p, const lv_phone_shape *shape, double rows, double padded,
+                        const lv_phone_load *load) {
     const double others = p->memory_copies * load->flash_rate + load->cpu_rate;
     const double rate = bandwidth(p, p->npu_bandwidth, others, load->speed);
     const double arithmetic = p->npu_arithmetic * load->speed;
@@ -70,6 +74,16 @@ double lv_phone_npu_layer(const lv_phone_profile *p, const lv_phone_shape *shape
     const bool streams = load->flash_rate > 0;
     if (streams) seconds *= 1 + p->npu_io_loss;
     return seconds + p->npu_crossing * (streams ? 1 : p->npu_chunks / shape->layers_count);
+}
+
+double lv_phone_npu_layer(const lv_phone_profile *p, const lv_phone_shape *shape, double rows,
+                          const lv_phone_load *load) {
+    return npu_layer(p, shape, rows, lv_phone_padded_rows(p, rows), load);
+}
+
+double lv_phone_npu_layer_of_shape(const lv_phone_profile *p, const lv_phone_shape *shape, double rows,
+                                   const lv_phone_load *load) {
+    return npu_layer(p, shape, rows, whole_tiles(p, rows), load);
 }
 
 double lv_phone_cpu_layer(const lv_phone_profile *p, const lv_phone_shape *shape, double rows,
@@ -84,28 +98,29 @@ double lv_phone_cpu_layer(const lv_phone_profile *p, const lv_phone_shape *shape
 }
 
 double lv_phone_head(const lv_phone_profile *p, const lv_phone_shape *shape, double rows, const lv_phone_load *load) {
+    if (rows <= 0) return 0;
     const double arithmetic = p->head_arithmetic * load->speed;
     return fmax(shape->head_bytes / lv_phone_cpu_rate(p, load->speed), 2 * shape->head_weights * rows / arithmetic);
 }
 
 lv_phone_forward lv_phone_forward_cpu(const lv_phone_profile *p, const lv_phone_shape *shape, double rows,
-                                      const lv_phone_load *load) {
+                                      double head_rows, const lv_phone_load *load) {
     const double seconds =
-        shape->layers_count * lv_phone_cpu_layer(p, shape, rows, load) + lv_phone_head(p, shape, rows, load);
+        shape->layers_count * lv_phone_cpu_layer(p, shape, rows, load) + lv_phone_head(p, shape, head_rows, load);
     return (lv_phone_forward){.seconds = seconds, .cpu_seconds = seconds};
 }
 
 lv_phone_forward lv_phone_forward_npu(const lv_phone_profile *p, const lv_phone_shape *shape, double rows,
-                                      const lv_phone_load *load) {
+                                      double head_rows, const lv_phone_load *load) {
     const double layers = shape->layers_count * lv_phone_npu_layer(p, shape, rows, load);
-    const double head = lv_phone_head(p, shape, rows, load);
+    const double head = lv_phone_head(p, shape, head_rows, load);
     return (lv_phone_forward){.seconds = layers + head, .npu_seconds = layers, .cpu_seconds = head};
 }
 
 lv_phone_forward lv_phone_forward_best(const lv_phone_profile *p, const lv_phone_shape *shape, double rows,
-                                       const lv_phone_load *load) {
-    const lv_phone_forward cpu = lv_phone_forward_cpu(p, shape, rows, load);
-    const lv_phone_forward npu = lv_phone_forward_npu(p, shape, rows, load);
+                                       double head_rows, const lv_phone_load *load) {
+    const lv_phone_forward cpu = lv_phone_forward_cpu(p, shape, rows, head_rows, load);
+    const lv_phone_forward npu = lv_phone_forward_npu(p, shape, rows, head_rows, load);
     return cpu.seconds <= npu.seconds ? cpu : npu;
 }
 

@@ -32,23 +32,29 @@ double lv_phone_padded_rows(const lv_phone_profile *profile, double rows);
 /* One layer. On the NPU its weights are there when it begins; a crossing is part of it. */
 double lv_phone_npu_layer(const lv_phone_profile *profile, const lv_phone_shape *shape, double rows,
                           const lv_phone_load *load);
+/* The same where `rows` is a batch shape itself, of whole tiles but not padded to another one: what a table of shapes
+ * is filled with. */
+double lv_phone_npu_layer_of_shape(const lv_phone_profile *profile, const lv_phone_shape *shape, double rows,
+                                   const lv_phone_load *load);
 double lv_phone_cpu_layer(const lv_phone_profile *profile, const lv_phone_shape *shape, double rows,
                           const lv_phone_load *load);
+/* No rows take no time. */
 double lv_phone_head(const lv_phone_profile *profile, const lv_phone_shape *shape, double rows,
                      const lv_phone_load *load);
 
-/* A forward of a model that is in memory, head included, and who computed its layers. */
+/* A forward of a model that is in memory, and who computed its layers. The head has rows of its own: those of a prompt,
+ * or of text that is caught up with, have none. */
 typedef struct {
     double seconds, npu_seconds, cpu_seconds;
 } lv_phone_forward;
 
 lv_phone_forward lv_phone_forward_cpu(const lv_phone_profile *profile, const lv_phone_shape *shape, double rows,
-                                      const lv_phone_load *load);
+                                      double head_rows, const lv_phone_load *load);
 lv_phone_forward lv_phone_forward_npu(const lv_phone_profile *profile, const lv_phone_shape *shape, double rows,
-                                      const lv_phone_load *load);
+                                      double head_rows, const lv_phone_load *load);
 /* By whom it is faster: narrow ones on the CPU, wide ones on the NPU. */
 lv_phone_forward lv_phone_forward_best(const lv_phone_profile *profile, const lv_phone_shape *shape, double rows,
-                                       const lv_phone_load *load);
+                                       double head_rows, const lv_phone_load *load);
 
 /* Bytes a second that the cores take from memory while they compute. */
 double lv_phone_cpu_rate(const lv_phone_profile *profile, double speed);

@@ -82,6 +82,34 @@ class Timeline(unittest.TestCase):
         self.check_spans(events)
         self.assertIn("device rows", {e.get("cat") for e in events})
 
+    def test_a_phone(self):
+        """Virtual time: the same in every run, with the reader, the layers and the draft beside each other."""
+        words = ["--phone", "oneplus12", "--as", "llama-3.1-8b-q4_0,llama-3.2-1b-q4_0"]
+        events, _ = timeline("phone.json", *words)
+        self.assertEqual(events, timeline("again.json", *words)[0])
+        names = [e["args"]["name"] for e in events if e["ph"] == "M"]
+        self.assertEqual(names, ["target", "draft ahead", "lane 0 (reads)"])
+        self.check_spans(events)
+        kinds = {}
+        for event in events:
+            if event["ph"] == "X":
+                kinds.setdefault(event["cat"], []).append(event)
+        self.assertEqual(set(kinds), {"cycle", "pass rows", "layer", "read layer", "head rows", "draft rows"})
+        self.assertEqual({e["tid"] for e in kinds["read layer"]}, {8})
+        self.assertEqual({e["tid"] for e in kinds["draft rows"]}, {1, 2})
+        self.assertEqual(len(kinds["layer"]), 32 * len(kinds["pass rows"]))
+        self.assertEqual(len(kinds["read layer"]), len(kinds["layer"]))
+
+        def meet(one, other):
+            return one["ts"] < other["ts"] + other["dur"] and other["ts"] < one["ts"] + one["dur"]
+
+        for kind in ("layer", "head rows", "draft rows"):
+            beside = [e for e in kinds[kind] if any(meet(e, r) for r in kinds["read layer"])]
+            self.assertGreater(len(beside), len(kinds[kind]) // 2 if kind == "layer" else 0, kind)
+        reads = {e["dur"] for e in kinds["read layer"]}  # 122.7 MB at 3.42 GB/s
+        self.assertLess(max(reads) - min(reads), 0.01)
+        self.assertAlmostEqual(max(reads) / 1000, 36, delta=1)
+
     def test_an_answer_that_fails_leaves_a_whole_file(self):
         path = os.path.join(SCRATCH.name, "failed.json")
         done = lever("run", "-m", TARGET + ".none", "--trace", path, "--trace-format", "chrome", "a text")

@@ -55,10 +55,10 @@ static void test_sanity_table(void **state) {
     } cases[] = {
         {"8B resident, NPU, OnePlus 12", lv_phone_method_run(ar, &oneplus, &target, &draft, 1).seconds, 0.0875},
         {"8B resident, NPU, 8 Elite", lv_phone_method_run(ar, &magic, &target, &draft, 1).seconds, 0.083},
-        {"8B resident, CPU", lv_phone_forward_cpu(&oneplus, &target, 1, &idle).seconds, 0.117},
+        {"8B resident, CPU", lv_phone_forward_cpu(&oneplus, &target, 1, 1, &idle).seconds, 0.117},
         {"8B resident, NPU that unpacks", lv_phone_method_run(ar, &app, &target, &draft, 1).seconds, 0.206},
         {"128 rows", pass_seconds("oneplus12:root", "llama-3.1-8b-q4_0", 128, 1), 0.271},
-        {"1B draft, CPU", lv_phone_forward_cpu(&oneplus, &draft, 1, &idle).seconds, 0.021},
+        {"1B draft, CPU", lv_phone_forward_cpu(&oneplus, &draft, 1, 1, &idle).seconds, 0.021},
         {"head, 1 row", lv_phone_head(&oneplus, &target, 1, &idle), 0.0115},
         {"head, 16 rows", lv_phone_head(&oneplus, &target, 16, &idle), 0.099},
         {"head, 64 rows", lv_phone_head(&oneplus, &target, 64, &idle), 0.396},
@@ -287,9 +287,31 @@ static void test_buckets(void **state) {
     const lv_phone_load idle = LV_PHONE_IDLE;
     const lv_phone_shape draft = shape_of("llama-3.2-1b-q4_0");
     const lv_phone_profile app = load("oneplus12:app");
-    assert_true(lv_phone_forward_best(&app, &draft, 1, &idle).npu_seconds == 0);
-    assert_true(lv_phone_forward_best(&app, &draft, 16, &idle).npu_seconds > 0);
-    assert_true(lv_phone_forward_best(&p, &draft, 1, &idle).npu_seconds > 0);
+    assert_true(lv_phone_forward_best(&app, &draft, 1, 1, &idle).npu_seconds == 0);
+    assert_true(lv_phone_forward_best(&app, &draft, 16, 16, &idle).npu_seconds > 0);
+    assert_true(lv_phone_forward_best(&p, &draft, 1, 1, &idle).npu_seconds > 0);
+}
+
+/* The head is charged for the rows that it takes, whatever the layers compute; and an NPU's layer for its own shape. */
+static void test_rows_of_the_head(void **state) {
+    (void)state;
+    const lv_phone_load idle = LV_PHONE_IDLE;
+    const lv_phone_shape draft = shape_of("llama-3.2-1b-q4_0");
+    const lv_phone_profile p = load("oneplus12");
+    lv_phone_forward (*const by[])(const lv_phone_profile *, const lv_phone_shape *, double, double,
+                                   const lv_phone_load *) = {lv_phone_forward_cpu, lv_phone_forward_npu};
+    for (size_t i = 0; i < 2; i++) {
+        const lv_phone_forward none = by[i](&p, &draft, 1000, 0, &idle), five = by[i](&p, &draft, 1000, 5, &idle);
+        const double head = lv_phone_head(&p, &draft, 5, &idle);
+        CHECK_DOUBLE(five.seconds - none.seconds, head, 1e-9);
+        CHECK_DOUBLE(five.cpu_seconds - none.cpu_seconds, head, 1e-9);
+        CHECK_DOUBLE(five.npu_seconds - none.npu_seconds, 0, 0);
+        CHECK_DOUBLE(none.npu_seconds + none.cpu_seconds, none.seconds, 1e-9);
+    }
+    CHECK_DOUBLE(lv_phone_head(&p, &draft, 0, &idle), 0, 0);
+    /* A prompt of a thousand tokens: what the draft's layers take, no head. */
+    CHECK_DOUBLE(lv_phone_forward_best(&p, &draft, 1000, 0, &idle).seconds,
+                 draft.layers_count * lv_phone_npu_layer(&p, &draft, 1000, &idle), 1e-9);
 }
 
 static void test_heat(void **state) {
@@ -310,15 +332,11 @@ static void test_heat(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sanity_table),
-        cmocka_unit_test(test_flash_rates),
-        cmocka_unit_test(test_methods),
-        cmocka_unit_test(test_published_ratios),
-        cmocka_unit_test(test_pipeline_by_hand),
-        cmocka_unit_test(test_pinned_and_ring),
-        cmocka_unit_test(test_beside_and_cut),
-        cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_heat),
+        cmocka_unit_test(test_sanity_table),     cmocka_unit_test(test_flash_rates),
+        cmocka_unit_test(test_methods),          cmocka_unit_test(test_published_ratios),
+        cmocka_unit_test(test_pipeline_by_hand), cmocka_unit_test(test_pinned_and_ring),
+        cmocka_unit_test(test_beside_and_cut),   cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_rows_of_the_head), cmocka_unit_test(test_heat),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,7 +87,7 @@ static lever_status play_expand(void *user, lv_tree *tree, const uint32_t *nodes
                                 uint32_t *expanded, double *seconds, lever_error *error) {
     (void)tree, (void)nodes, (void)error;
     *expanded = count;
-    *seconds = lv_simulation_forward(((played *)user)->simulation, count, split);
+    *seconds = lv_simulation_forward(((played *)user)->simulation, count, count, split);
     return LEVER_OK;
 }
 
@@ -98,7 +98,7 @@ static void play_ahead_begin(void *user, const lv_drafting *drafting, const lv_d
 static lever_status play_ahead_end(void *user, lever_error *error) {
     const played *p = user;
     (void)error;
-    for (uint32_t i = 0; i < p->ahead_forwards; i++) lv_simulation_forward(p->simulation, 1, LV_SPLIT_ONE);
+    for (uint32_t i = 0; i < p->ahead_forwards; i++) lv_simulation_forward(p->simulation, 1, 1, LV_SPLIT_ONE);
     return LEVER_OK;
 }
 
@@ -119,11 +119,14 @@ typedef struct {
     lv_costs costs;
 } world;
 
-static void open_world(world *w, uint32_t pinned_layers) {
+/* What drafting ahead is said to keep by whoever learned it on another machine. */
+static const double others_kept = 1.25;
+
+static void open_world_recorded(world *w, uint32_t pinned_layers, lv_spans *spans) {
     memset(w, 0, sizeof(*w));
     w->phone = make_phone(pinned_layers);
     lever_error error;
-    CHECK_OK(lv_simulation_open(&w->simulation, &w->phone, NULL, &error));
+    CHECK_OK(lv_simulation_open(&w->simulation, &w->phone, spans, NULL, &error));
     w->models.simulation = w->simulation;
     const lv_target target = {&w->models, play_verify, play_head, play_token, play_commit, NULL};
     const lv_drafter drafter = {&w->models,    play_expand, play_ahead_begin, play_ahead_end, play_drafter_commit,
@@ -131,7 +134,13 @@ static void open_world(world *w, uint32_t pinned_layers) {
     w->target = lv_simulation_target(w->simulation, &target);
     w->drafter = lv_simulation_drafter(w->simulation, &drafter);
     lv_simulation_begin_answer(w->simulation);
+    w->costs.ahead.kept[0] = w->costs.ahead.kept[1] = others_kept;
+    w->costs.frozen = true; /* as a file of costs makes them */
     lv_simulation_begin_cycle(w->simulation, 0, &w->costs);
+}
+
+static void open_world(world *w, uint32_t pinned_layers) {
+    open_world_recorded(w, pinned_layers, NULL);
 }
 
 static double now(const world *w) {
@@ -247,6 +256,47 @@ static void test_costs(void **state) {
     lv_simulation_close(&w.simulation);
 }
 
+/* Of another machine's costs not even the record of drafting ahead is kept; from then on it is virtual time's. */
+static void test_record_of_drafting_ahead(void **state) {
+    (void)state;
+    world w;
+    open_world(&w, 0);
+    CHECK_DOUBLE(w.costs.ahead.kept[0], 0, 0);
+    CHECK_DOUBLE(w.costs.ahead.kept[1], 0, 0);
+    w.costs.ahead.kept[1] = 0.5;
+    lv_simulation_begin_cycle(w.simulation, 0, &w.costs);
+    CHECK_DOUBLE(w.costs.ahead.kept[1], 0.5, 0);
+    lv_simulation_close(&w.simulation);
+}
+
+/* Whatever the batch shapes: a pass is expected to take what it takes. */
+static void test_costs_of_any_shape(void **state) {
+    (void)state;
+    static const struct {
+        lv_buckets buckets;
+        double tile;
+    } cases[] = {
+        {{{1, 20, 64}, 3}, 1},
+        {{{1, 20, 64}, 3}, 4},
+        {{{3, 40}, 2}, 1},
+        {{{1, 8, 16, 32, 64, 96}, 6}, 32},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        for (uint32_t rows = 1; rows <= 64; rows++) {
+            world w;
+            open_world(&w, 4); /* computing is all there is */
+            w.phone.profile.npu_buckets = cases[i].buckets;
+            w.phone.profile.npu_tile = cases[i].tile;
+            lv_simulation_begin_cycle(w.simulation, 0, &w.costs);
+            const double expected = lv_costs_pass(&w.costs, LV_SPLIT_ALL, rows, 0);
+            verify(&w, rows - 1, false);
+            const double got = now(&w);
+            if (fabs(got - expected) > 1e-6) fail_msg("case %zu, %u rows: %g, expected %g", i, rows, got, expected);
+            lv_simulation_close(&w.simulation);
+        }
+    }
+}
+
 /* Costs are those of the rows that the NPU computes, and a tree is cut down to them where its last node brings less
  * than what the padding takes. */
 static void test_buckets(void **state) {
@@ -286,17 +336,108 @@ static void test_prompt(void **state) {
     (void)state;
     world w;
     open_world(&w, 4);
+    w.phone.draft.head_weights = 1; /* 0.5 s a row, which no prompt asks for */
     const uint64_t begin = lv_clock_now_ns(lv_simulation_clock(w.simulation));
-    lv_simulation_prompt(w.simulation, 64, 64, false); /* 8 s of computing, nothing is read */
+    lv_simulation_prompt(w.simulation, 64, 64, 0); /* 8 s of computing, nothing is read */
     CHECK_DOUBLE(now(&w), 8, 1e-6);
-    lv_simulation_prompt(w.simulation, 10, 74, true);
+    lv_simulation_prompt(w.simulation, 10, 74, 1);
     CHECK_DOUBLE(now(&w), 12.5, 1e-6);
     lv_simulation_draft_prompt(w.simulation, 74, begin); /* beside it */
     CHECK_DOUBLE(now(&w), 12.5, 1e-6);
     const uint64_t late = lv_clock_now_ns(lv_simulation_clock(w.simulation));
     lv_simulation_draft_prompt(w.simulation, 74, late);
     CHECK_DOUBLE(now(&w), 12.75, 1e-6);
+    /* A forward that catches up with text as well: the nodes alone go through the head. */
+    CHECK_DOUBLE(lv_simulation_forward(w.simulation, 7, 2, LV_SPLIT_ALL), 0.25 + 2 * 0.5, 1e-6);
+    CHECK_DOUBLE(lv_simulation_forward(w.simulation, 7, 0, LV_SPLIT_ONE), 0.25, 1e-6);
+    lv_simulation_prompt(w.simulation, 3, 77, 3); /* a score wants the logits of all */
+    CHECK_DOUBLE(now(&w), 12.75 + 4 + 3 * 0.5, 1e-6);
     lv_simulation_close(&w.simulation);
+}
+
+/* --- The timeline ------------------------------------------------------------------------------------------------ */
+
+static void check_spans(lv_spans *spans, const lv_span *wanted, size_t wanted_count) {
+    lv_span got;
+    for (size_t i = 0; i < wanted_count; i++) {
+        assert_true(lv_spans_take(spans, &got));
+        const lv_span *w = &wanted[i];
+        if (strcmp(got.name, w->name) != 0 || got.track != w->track || got.number != w->number ||
+            got.begin_ns != w->begin_ns || got.end_ns != w->end_ns) {
+            fail_msg("span %zu is %s %u of track %u, %g to %g s; wanted %s %u of %u, %g to %g s", i, got.name,
+                     got.number, got.track, (double)got.begin_ns / 1e9, (double)got.end_ns / 1e9, w->name, w->number,
+                     w->track, (double)w->begin_ns / 1e9, (double)w->end_ns / 1e9);
+        }
+    }
+    assert_false(lv_spans_take(spans, &got));
+}
+
+#define MS(milliseconds) ((milliseconds)*UINT64_C(1000000))
+#define READ(layer, begin, end) \
+    { "read layer", LV_TRACK_LANE, layer, MS(begin), MS(end) }
+#define LAYER(layer, begin, end) \
+    { "layer", LV_TRACK_MAIN, layer, MS(begin), MS(end) }
+
+/* The schedule of test_schedule as a viewer shows it: the reader works beside the layers, the head and the draft. */
+static void test_timeline(void **state) {
+    (void)state;
+    static const lv_span first[] = {
+        {"draft rows", LV_TRACK_MAIN, 1, MS(0), MS(250)},
+        READ(0, 0, 2000),
+        LAYER(0, 2000, 3000),
+        READ(1, 2000, 4000),
+        LAYER(1, 4000, 5000),
+        READ(2, 4000, 6000),
+        LAYER(2, 6000, 7000),
+        READ(3, 6000, 8000),
+        LAYER(3, 8000, 9000),
+        {"pass rows", LV_TRACK_MAIN, 4, MS(250), MS(9000)},
+        {"head rows", LV_TRACK_MAIN, 3, MS(9000), MS(10500)},
+    };
+    /* The ring is full from 12 s on, with the pass at its beginning, and the draft beside it until 11 s. */
+    static const lv_span second[] = {
+        {"draft rows", LV_TRACK_DRAFT, 1, MS(10500), MS(10750)},
+        {"draft rows", LV_TRACK_DRAFT, 1, MS(10750), MS(11000)},
+        READ(0, 8000, 10000),
+        LAYER(0, 10500, 11500),
+        READ(1, 10000, 12000),
+        LAYER(1, 12000, 13000),
+        READ(2, 12000, 14000),
+        LAYER(2, 14000, 15000),
+        READ(3, 14000, 16000),
+        LAYER(3, 16000, 17000),
+        {"pass rows", LV_TRACK_MAIN, 1, MS(10500), MS(17000)},
+    };
+    lv_spans *spans;
+    lever_error error;
+    CHECK_OK(lv_spans_open(&spans, NULL, &error));
+    world w;
+    open_world_recorded(&w, 0, spans);
+    draft_once(&w, 1);
+    verify(&w, 3, false);
+    head(&w, 3);
+    check_spans(spans, first, sizeof(first) / sizeof(first[0]));
+    w.models.ahead_forwards = 2;
+    verify(&w, 0, true);
+    CHECK_DOUBLE(now(&w), 17, 1e-6);
+    check_spans(spans, second, sizeof(second) / sizeof(second[0]));
+    lv_simulation_close(&w.simulation);
+
+    /* With everything in memory nothing is read; the draft's prompt lies beside the target's. */
+    static const lv_span prompt[] = {
+        LAYER(0, 0, 1000),
+        LAYER(1, 1000, 2000),
+        LAYER(2, 2000, 3000),
+        LAYER(3, 3000, 4000),
+        {"pass rows", LV_TRACK_MAIN, 5, MS(0), MS(4000)},
+        {"draft rows", LV_TRACK_DRAFT, 4, MS(0), MS(250)},
+    };
+    open_world_recorded(&w, 4, spans);
+    lv_simulation_prompt(w.simulation, 5, 5, 0);
+    lv_simulation_draft_prompt(w.simulation, 4, 0);
+    check_spans(spans, prompt, sizeof(prompt) / sizeof(prompt[0]));
+    lv_simulation_close(&w.simulation);
+    lv_spans_close(&spans);
 }
 
 static void test_statistics(void **state) {
@@ -349,9 +490,17 @@ static void test_heat(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_schedule),   cmocka_unit_test(test_ahead),   cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_costs),      cmocka_unit_test(test_buckets), cmocka_unit_test(test_prompt),
-        cmocka_unit_test(test_statistics), cmocka_unit_test(test_heat),
+        cmocka_unit_test(test_schedule),
+        cmocka_unit_test(test_ahead),
+        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_costs),
+        cmocka_unit_test(test_record_of_drafting_ahead),
+        cmocka_unit_test(test_costs_of_any_shape),
+        cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_prompt),
+        cmocka_unit_test(test_timeline),
+        cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_heat),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
