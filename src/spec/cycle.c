@@ -189,7 +189,8 @@ static bool is_pruning_wanted(const lv_cycle *cycle, const lv_drafter *drafter, 
  * The draft hears of scores then, but is no reason to ask: it drafts ahead no better for them (docs/SPEED.md). */
 static bool may_pay(const lv_cycle *cycle, const lv_pruning *policy, const lv_drafting_choice *choice) {
     const lv_cycle_pruning *p = &cycle->pruning;
-    if (policy->forced || p->known || p->learning) return true;
+    /* Where none may go by what was asked for, steering the draft is all that is wanted. */
+    if (policy->forced || p->known || p->learning || p->cap <= 0) return true;
     const uint32_t all = choice->nodes_count + 1;
     const uint32_t least = all - (uint32_t)(policy->cap * (float)choice->nodes_count);
     const double before = (double)policy->before;
@@ -200,6 +201,21 @@ static bool may_pay(const lv_cycle *cycle, const lv_pruning *policy, const lv_dr
 
 static float before_share(const lv_predictor *predictor) {
     return (float)predictor->shape.layer / (float)predictor->shape.layers_count;
+}
+
+/* A predictor that was refined is watched anew. Where nothing may go, trees are not sized as if it did. */
+static void begin_pruning(lv_cycle *cycle) {
+    lv_cycle_pruning *p = &cycle->pruning;
+    const uint32_t version = p->predictor ? atomic_load(&p->predictor->version) : p->version;
+    if (version != p->version) {
+        p->watch = (lv_pruning_watch){0};
+        p->version = version;
+    }
+    if (lv_pruning_cap(&p->watch, p->cap) <= 0) cycle->drafting.prune_kept = 1;
+}
+
+static void learn_kept(lv_cycle *cycle, double share) {
+    cycle->drafting.prune_kept = (1 - mean_share) * cycle->drafting.prune_kept + mean_share * share;
 }
 
 /* In the middle of the pass, on its thread. */
@@ -226,7 +242,10 @@ static lever_status prune(void *user, const lv_pruning_source *source, uint32_t 
 /* The pass is over and nobody drafts any more: the tree hears what was seen and which rows went. */
 static void take_pruning(lv_cycle *cycle, const lv_drafting_choice *choice, lv_cycle_result *result) {
     lv_cycle_pruning *p = &cycle->pruning;
-    if (!p->scored) return;
+    if (!p->scored) {
+        learn_kept(cycle, 1);
+        return;
+    }
     lv_pruning_apply(&p->view, &cycle->tree);
     uint32_t kept = 1;
     for (uint32_t row = 1; row <= choice->nodes_count; row++) {
@@ -239,8 +258,7 @@ static void take_pruning(lv_cycle *cycle, const lv_drafting_choice *choice, lv_c
         result->pruned_count++;
     }
     result->scored = true;
-    const double share = 1 - (double)result->pruned_count / (double)choice->nodes_count;
-    cycle->drafting.prune_kept = (1 - mean_share) * cycle->drafting.prune_kept + mean_share * share;
+    learn_kept(cycle, 1 - (double)result->pruned_count / (double)choice->nodes_count);
 }
 
 /* What followed each visited row; rows stand by their node's place in the choice. */
@@ -427,6 +445,7 @@ lever_status lv_cycle_run(lv_cycle *cycle, const lv_drafter *drafter, const lv_t
     assert(text_count > 0 && text[text_count - 1] == tree->nodes[LV_TREE_ROOT].token);
     memset(result, 0, sizeof(*result));
     cycle->cycles_count++;
+    begin_pruning(cycle);
     const double begin = target->now(target->user);
     lv_drafting_view view = {.tree = tree, .costs = &cycle->costs, .calibration = &cycle->calibration};
     const bool can_ahead = can_draft_ahead(cycle, drafter), always = cycle->drafting.strategy == LEVER_STRATEGY_EDGE;

@@ -59,11 +59,12 @@ typedef struct {
 typedef struct {
     lv_predictor *predictor; /* NULL: none; the pass's thread uses it alone */
     lv_learning *learning;   /* NULL: nothing is learned */
-    float cap;               /* share of the nodes that may go; 0: none does */
+    float cap;               /* share of the nodes that may go; 0: none does, the predictor steers the draft */
     bool forced;             /* for measurements */
     const int32_t *known;    /* for measurements: the text that will follow `known_first`; NULL */
     size_t known_first, known_count;
     lv_pruning_watch watch;
+    uint32_t version; /* of the predictor that is watched */
     lv_pruning_view view;
     uint32_t keep[LV_PRUNING_ROWS_MAX], keep_count; /* of the last pass */
     bool scored;                                    /* the last pass was, without a failure */

@@ -29,6 +29,7 @@ struct lv_learning {
     float *row;            /* width */
     float *gradient, *mean, *square;
     uint32_t steps, judged;
+    uint32_t version;          /* of the predictor that was judged */
     double loss, refined_loss; /* sums over what was judged */
 };
 
@@ -69,6 +70,7 @@ lever_status lv_learning_open(lv_learning **out, const lv_predictor *predictor, 
         return status;
     }
     memcpy(l->refined->values, predictor->values, l->values_count * sizeof(float));
+    l->version = atomic_load(&predictor->version);
     *out = l;
     return LEVER_OK;
 }
@@ -147,9 +149,14 @@ static lever_status learn_sample(lv_learning *l, lv_predictor *predictor, uint32
     return LEVER_OK;
 }
 
-static void begin_anew(lv_learning *l) {
-    l->judged = l->steps = 0;
+static void judge_anew(lv_learning *l) {
+    l->judged = 0;
     l->loss = l->refined_loss = 0;
+}
+
+static void begin_anew(lv_learning *l) {
+    judge_anew(l);
+    l->steps = 0;
     memset(l->mean, 0, l->values_count * sizeof(float));
     memset(l->square, 0, l->values_count * sizeof(float));
 }
@@ -160,6 +167,9 @@ lever_status lv_learning_refine(lv_learning *l, lv_predictor *predictor, const l
     const size_t bytes = l->values_count * sizeof(float);
     uint32_t batch = 0;
     *adopted = false;
+    /* Another session's copy may have taken its place: what was judged was of values that are gone. */
+    if (l->version != atomic_load(&predictor->version)) judge_anew(l);
+    l->version = atomic_load(&predictor->version);
     for (uint32_t i = 0; i < l->samples_count && status == LEVER_OK; i++) {
         status = learn_sample(l, predictor, i, source, error);
         if (++batch < BATCH && i + 1 < l->samples_count) continue;
@@ -171,6 +181,7 @@ lever_status lv_learning_refine(lv_learning *l, lv_predictor *predictor, const l
     if (l->refined_loss < better * l->loss) {
         memcpy(predictor->values, l->refined->values, bytes);
         lv_predictor_forget(predictor);
+        l->version = atomic_fetch_add(&predictor->version, 1) + 1;
         *adopted = true;
         begin_anew(l);
     } else if (l->refined_loss > worse * l->loss) {

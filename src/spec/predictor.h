@@ -13,6 +13,8 @@
 #ifndef LV_SPEC_PREDICTOR_H
 #define LV_SPEC_PREDICTOR_H
 
+#include <stdatomic.h>
+
 #include "base/memory.h"
 #include "spec/calibration.h"
 
@@ -33,6 +35,7 @@ typedef struct {
 
 typedef struct {
     lv_predictor_shape shape;
+    atomic_uint version;                /* of the values: grows when refined ones take their place; any thread */
     float recall;                       /* of the true candidate, held out, when it was accepted */
     float *scale;                       /* width; not trained */
     float *a, *b;                       /* rank x width */

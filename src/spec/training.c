@@ -47,8 +47,13 @@ typedef struct {
     lv_scored *scored;
 } trainer;
 
-static size_t scratch_floats(const trainer *t) {
-    return 4 * t->values_count + (1 + (size_t)LV_TRAINING_CANDIDATES_MAX) * t->predictor->shape.width;
+static size_t scratch_floats(const lv_predictor_shape *shape) {
+    return 4 * lv_predictor_values_count(shape) + (1 + (size_t)LV_TRAINING_CANDIDATES_MAX) * shape->width;
+}
+
+size_t lv_training_bytes(const lv_predictor_shape *shape, size_t samples_count) {
+    return scratch_floats(shape) * sizeof(float) + (samples_count + 1) * sizeof(uint32_t) +
+           (samples_count * LV_TRAINING_CANDIDATES_MAX + 1) * sizeof(lv_scored);
 }
 
 static void place_scratch(trainer *t, float *floats) {
@@ -65,12 +70,16 @@ static bool is_held_out(const trainer *t, const lv_sample *sample) {
     return t->options->held_out > 0 && sample->text % t->options->held_out == t->options->held_out - 1;
 }
 
+/* Where nothing was proposed there is nothing to learn. */
 static void split(trainer *t) {
+    const lv_sample *samples = t->samples->samples;
     for (size_t i = 0; i < t->samples->samples_count; i++) {
-        if (!is_held_out(t, &t->samples->samples[i])) t->order[t->learned_count++] = (uint32_t)i;
+        if (samples[i].candidates_count == 0 || is_held_out(t, &samples[i])) continue;
+        t->order[t->learned_count++] = (uint32_t)i;
     }
     for (size_t i = 0; i < t->samples->samples_count; i++) {
-        if (is_held_out(t, &t->samples->samples[i])) t->order[t->learned_count + t->held_out_count++] = (uint32_t)i;
+        if (samples[i].candidates_count == 0 || !is_held_out(t, &samples[i])) continue;
+        t->order[t->learned_count + t->held_out_count++] = (uint32_t)i;
     }
 }
 
@@ -142,15 +151,11 @@ static void step(trainer *t, size_t batch) {
     memset(t->gradient, 0, t->values_count * sizeof(float));
 }
 
-static bool is_cancelled(const trainer *t) {
-    return t->options->cancel && *(const volatile bool *)t->options->cancel;
-}
-
 static void learn_epoch(trainer *t, uint32_t epoch) {
     lv_predictor_candidate candidates[LV_TRAINING_CANDIDATES_MAX];
     shuffle(t->order, t->learned_count, t->options->seed, epoch);
     size_t batch = 0;
-    for (size_t i = 0; i < t->learned_count && !is_cancelled(t); i++) {
+    for (size_t i = 0; i < t->learned_count; i++) {
         const lv_sample *sample = &t->samples->samples[t->order[i]];
         const uint32_t count = load(t, t->order[i], candidates);
         const float weight = sample->label == 0 ? 1 : t->options->miss_weight;
@@ -186,9 +191,10 @@ double lv_training_prunable(lv_scored *scored, size_t count, double recall) {
     qsort(scored, count, sizeof(*scored), compare_shares);
     for (size_t i = 0; i < count; i++) matched += scored[i].matched;
     for (size_t i = count; i-- > 0;) {
-        lost += scored[i].matched && !scored[i].best;
+        if (scored[i].best) continue;
+        lost += scored[i].matched;
         if ((double)(matched - lost) < recall * (double)matched) break;
-        goes = count - i;
+        goes++;
     }
     return count > 0 ? (double)goes / (double)count : 0;
 }
@@ -243,7 +249,6 @@ static void train_until_best(trainer *t, bool matrices, uint32_t epochs_max, lv_
     memset(t->square, 0, bytes);
     for (uint32_t epoch = 0; epoch < epochs_max && since_best < t->options->patience; epoch++) {
         learn_epoch(t, result->epochs);
-        if (is_cancelled(t)) break;
         result->epochs++;
         const double loss = judge(t, false, &recall, &prunable);
         since_best++;
@@ -280,8 +285,8 @@ lever_status lv_training_run(lv_predictor *predictor, const lv_samples *samples,
     void *floats = NULL, *order = NULL, *scored = NULL;
     memset(result, 0, sizeof(*result));
     t.values_count = lv_predictor_values_count(&predictor->shape);
-    lever_status status = lv_alloc_checked(&floats, ledger, LV_MEM_SESSION, scratch_floats(&t), sizeof(float),
-                                           "training a predictor", error);
+    lever_status status = lv_alloc_checked(&floats, ledger, LV_MEM_SESSION, scratch_floats(&predictor->shape),
+                                           sizeof(float), "training a predictor", error);
     if (status != LEVER_OK) goto done;
     status = lv_alloc_checked(&order, ledger, LV_MEM_SESSION, samples->samples_count + 1, sizeof(uint32_t),
                               "the order of samples", error);

@@ -36,11 +36,13 @@ typedef struct {
     float miss_weight; /* of samples where the draft's best is not what the target said */
     uint32_t held_out; /* every so-many-th text; 0: none, the loss of what was learned from counts */
     void (*progress)(void *user, uint32_t epoch, uint32_t epochs_max);
-    const bool *cancel; /* may be NULL */
     void *progress_user;
 } lv_training_options;
 
 void lv_training_options_init(lv_training_options *options);
+
+/* What lv_training_run takes for so many samples, as LV_MEM_SESSION. */
+size_t lv_training_bytes(const lv_predictor_shape *shape, size_t samples_count);
 
 typedef struct {
     uint32_t epochs;                      /* made */
@@ -63,7 +65,8 @@ typedef struct {
 } lv_scored;
 double lv_training_recall(lv_scored *scored, size_t count, double kept);
 
-/* The largest share of candidates that can go while the recall is at least `recall`. Sorts like the above. */
+/* The largest share of candidates that can go, each node's best staying in any case, while the recall is at least
+ * `recall`. Sorts like the above. */
 double lv_training_prunable(lv_scored *scored, size_t count, double recall);
 
 #endif

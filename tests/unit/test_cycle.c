@@ -275,7 +275,7 @@ typedef struct {
     lever_head_mode head;
     bool lookup, ahead, frozen, no_drafter;
     uint32_t nodes_fixed, nodes_max, chain_length, quality, partial;
-    enum { PRUNE_NOT, PRUNE_BY_COST, PRUNE_HALF, PRUNE_ALL, PRUNE_KNOWING } prune;
+    enum { PRUNE_NOT, PRUNE_BY_COST, PRUNE_HALF, PRUNE_ALL, PRUNE_KNOWING, PRUNE_STEERING } prune;
 } setup;
 
 static int32_t answer[ANSWER]; /* what will follow the prompt */
@@ -287,7 +287,7 @@ static void set_pruning(world *w, lv_cycle *cycle, const setup *s) {
     if (s->prune == PRUNE_NOT) return;
     if (!predictor) CHECK_OK(lv_predictor_open(&predictor, &shape, 1, NULL, &error));
     w->predictor = cycle->pruning.predictor = predictor;
-    cycle->pruning.cap = s->prune == PRUNE_HALF ? 0.5f : 1;
+    cycle->pruning.cap = s->prune == PRUNE_HALF ? 0.5f : s->prune == PRUNE_STEERING ? 0 : 1;
     cycle->pruning.forced = s->prune == PRUNE_HALF || s->prune == PRUNE_ALL;
     cycle->drafting.prune_before = 0.25;
     if (s->prune != PRUNE_KNOWING) return;
@@ -578,10 +578,109 @@ static void test_pruning_keeps_the_text(void **state) {
     assert_true(pruned > 0 && lost_passes > 0 && scored > 0);
 }
 
+/* With a cap of 0 the predictor is asked for the draft's sake alone, whether rows could be saved or not. */
+static void test_a_predictor_that_only_steers(void **state) {
+    (void)state;
+    for (uint32_t ahead = 0; ahead < 2; ahead++) {
+        const setup s = {.strategy = LEVER_STRATEGY_LEVER, .quality = 55, .ahead = ahead, .prune = PRUNE_STEERING};
+        world w;
+        lv_cycle cycle;
+        lever_error error;
+        CHECK_OK(run_all(&w, &cycle, &s, &error));
+        check_text(&w);
+        assert_true(w.pauses > 0);
+        assert_int_equal(w.rows_pruned, 0);
+        if (!ahead) assert_int_equal(w.scored_ahead, 0);
+        lv_cycle_close(&cycle);
+    }
+}
+
+/* Trees are sized by the share of nodes that goes on: it follows what passes did, and is all where none may go. */
+static void test_the_share_that_goes_on(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t prune, level;
+        double io_seconds, before, least, most;
+    } rows[] = {
+        {PRUNE_BY_COST, LV_PRUNING_LEVELS, 0, 0.6, 1, 1}, /* pruning has ended */
+        {PRUNE_BY_COST, LV_PRUNING_LEVELS, 0.02, 0.6, 1, 1},
+        {PRUNE_STEERING, 0, 0, 0.6, 1, 1},        /* none may go */
+        {PRUNE_BY_COST, 0, 100, 0.6, 0.64, 0.64}, /* rows are free beside reading: it was not asked */
+        {PRUNE_BY_COST, 0, 100, 1, 1, 1},
+        {PRUNE_ALL, 0, 0, 1, 0.9, 0.99}, /* a pass with rows that went */
+        {PRUNE_ALL, LV_PRUNING_LEVELS, 0, 0.6, 1, 1},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const setup s = {.strategy = LEVER_STRATEGY_LEVER, .quality = 55, .prune = rows[i].prune, .nodes_fixed = 20};
+        world w;
+        lv_cycle cycle;
+        lever_error error;
+        begin(&w, &cycle, &s);
+        lv_costs_init(&cycle.costs, 2e-4, 1e-3, 2e-4, rows[i].io_seconds, 0);
+        cycle.drafting.prune_kept = rows[i].before;
+        cycle.pruning.watch.level = rows[i].level;
+        CHECK_OK(run_one(&w, &cycle, &s, NULL, &error));
+        const double kept = cycle.drafting.prune_kept;
+        if (kept < rows[i].least - 1e-9 || kept > rows[i].most + 1e-9) fail_msg("row %zu: %g", i, kept);
+        lv_cycle_close(&cycle);
+    }
+}
+
+/* When pruning has ended, trees are those of a session without a predictor. */
+static void test_trees_when_pruning_has_ended(void **state) {
+    (void)state;
+    uint32_t verified[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        const setup s = {.strategy = LEVER_STRATEGY_LEVER,
+                         .quality = 55,
+                         .frozen = true,
+                         .prune = i == 0 ? PRUNE_NOT : PRUNE_BY_COST};
+        world w;
+        lv_cycle cycle;
+        lever_error error;
+        begin(&w, &cycle, &s);
+        lv_costs_init(&cycle.costs, 2e-3, 1e-4, 2e-4, 0, 0);
+        cycle.costs.frozen = true;
+        if (i > 0) cycle.drafting.prune_kept = 0.3;
+        if (i == 1) cycle.pruning.watch.level = LV_PRUNING_LEVELS;
+        CHECK_OK(run_one(&w, &cycle, &s, NULL, &error));
+        verified[i] = w.nodes_verified;
+        lv_cycle_close(&cycle);
+    }
+    assert_int_equal(verified[1], verified[0]);
+    assert_true(verified[2] > verified[0]); /* else this test says nothing */
+}
+
+/* A predictor that was refined is watched anew, by every session that uses it; else the watch goes on. */
+static void test_a_refined_predictor_is_watched_anew(void **state) {
+    (void)state;
+    const setup s = {.strategy = LEVER_STRATEGY_LEVER, .quality = 55, .prune = PRUNE_BY_COST};
+    world w[2];
+    lv_cycle cycles[2];
+    lever_error error;
+    for (uint32_t i = 0; i < 2; i++) {
+        begin(&w[i], &cycles[i], &s);
+        CHECK_OK(run_one(&w[i], &cycles[i], &s, NULL, &error));
+        cycles[i].pruning.watch = (lv_pruning_watch){.level = LV_PRUNING_LEVELS, .found = 3, .lost = 2};
+        CHECK_OK(run_one(&w[i], &cycles[i], &s, NULL, &error));
+        assert_int_equal(cycles[i].pruning.watch.level, LV_PRUNING_LEVELS);
+    }
+    w[0].predictor->version++;
+    for (uint32_t i = 0; i < 2; i++) {
+        CHECK_OK(run_one(&w[i], &cycles[i], &s, NULL, &error));
+        assert_int_equal(cycles[i].pruning.watch.level, 0);
+        lv_cycle_close(&cycles[i]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_is_the_targets),
         cmocka_unit_test(test_pruning_keeps_the_text),
+        cmocka_unit_test(test_a_predictor_that_only_steers),
+        cmocka_unit_test(test_the_share_that_goes_on),
+        cmocka_unit_test(test_trees_when_pruning_has_ended),
+        cmocka_unit_test(test_a_refined_predictor_is_watched_anew),
         cmocka_unit_test(test_plain),
         cmocka_unit_test(test_a_perfect_draft),
         cmocka_unit_test(test_a_chain_is_drafted),

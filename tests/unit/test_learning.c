@@ -2,6 +2,8 @@
  */
 #include "spec/learning.h"
 
+#include <stdlib.h>
+
 #include "base/rng.h"
 #include "support/check.h"
 
@@ -103,6 +105,43 @@ static void test_noise_does_not_replace_it(void **state) {
     lv_predictor_close(&p);
 }
 
+/* Two sessions refine one predictor. What the one has judged before the other's copy took its place was of other
+ * values: it is not enough that it was better than those. */
+static void test_two_that_refine_one(void **state) {
+    (void)state;
+    static world w;
+    lv_predictor *p = open_predictor();
+    lv_learning *first = NULL, *second = NULL;
+    lever_error error;
+    bool adopted = false;
+    w = (world){0};
+    const size_t bytes = lv_predictor_values_count(&p->shape) * sizeof(float);
+    const lv_pruning_source source = source_of(&w);
+    CHECK_OK(lv_learning_open(&first, p, NULL, &error));
+    CHECK_OK(lv_learning_open(&second, p, NULL, &error));
+    assert_int_equal(p->version, 0);
+    for (uint32_t i = 0; i < 250; i++) see(second, &w, i, false);
+    CHECK_OK(lv_learning_refine(second, p, &source, &adopted, &error));
+    assert_false(adopted); /* too few to judge by, so far */
+    for (uint32_t i = 0; !adopted; i++) {
+        assert_true(i < 4000);
+        see(first, &w, i, false);
+        if (i % 100 == 99) CHECK_OK(lv_learning_refine(first, p, &source, &adopted, &error));
+    }
+    assert_int_equal(p->version, 1);
+    float *taken = malloc(bytes);
+    assert_non_null(taken);
+    memcpy(taken, p->values, bytes);
+    for (uint32_t i = 0; i < 100; i++) see(second, &w, i, false);
+    CHECK_OK(lv_learning_refine(second, p, &source, &adopted, &error));
+    assert_false(adopted);
+    assert_memory_equal(p->values, taken, bytes);
+    free(taken);
+    lv_learning_close(&second);
+    lv_learning_close(&first);
+    lv_predictor_close(&p);
+}
+
 static void test_what_does_not_fit_and_failures(void **state) {
     (void)state;
     static world w;
@@ -127,6 +166,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_seen_makes_it_better),
         cmocka_unit_test(test_noise_does_not_replace_it),
+        cmocka_unit_test(test_two_that_refine_one),
         cmocka_unit_test(test_what_does_not_fit_and_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -192,7 +192,35 @@ static void test_nothing_to_learn(void **state) {
     lv_training_result result;
     lv_training_options_init(&options);
     CHECK_FAILS(lv_training_run(p, &none, &options, &result, NULL, &error), LEVER_E_ARGUMENT, "nothing to learn from");
+    /* Nor where nothing was proposed. */
+    const lv_sample bare = {.text = 0};
+    const uint16_t hidden[WIDTH] = {0};
+    const lv_samples alone = {.samples = &bare, .samples_count = 1, .hidden = hidden};
+    CHECK_FAILS(lv_training_run(p, &alone, &options, &result, NULL, &error), LEVER_E_ARGUMENT, "nothing to learn from");
     lv_predictor_close(&p);
+}
+
+/* What is said to be taken is what is taken: a budget that is smaller by a byte is refused. */
+static void test_memory_of_training(void **state) {
+    (void)state;
+    toy *t = calloc(1, sizeof(*t));
+    fill_toy(t);
+    lv_predictor *p = open_predictor(WIDTH, RANK);
+    const lv_samples samples = {.samples = t->samples, .samples_count = 40, .hidden = t->hidden[0], .rows = t->rows[0]};
+    lv_training_options options;
+    lv_training_result result;
+    lv_training_options_init(&options);
+    options.epochs_max = 1;
+    const size_t bytes = lv_training_bytes(&p->shape, samples.samples_count);
+    for (size_t missing = 0; missing < 2; missing++) {
+        lv_ledger *ledger = lv_ledger_create(bytes - missing);
+        assert_non_null(ledger);
+        const lever_status status = lv_training_run(p, &samples, &options, &result, ledger, &error);
+        assert_int_equal(status, missing ? LEVER_E_BUDGET : LEVER_OK);
+        lv_ledger_free(ledger);
+    }
+    lv_predictor_close(&p);
+    free(t);
 }
 
 static void test_recall(void **state) {
@@ -203,10 +231,14 @@ static void test_recall(void **state) {
     assert_float_equal(lv_training_recall(scored, 5, 0.4), 0.75,
                        1e-9); /* .9 and .5 stay, .05 is the best of its node */
     assert_float_equal(lv_training_recall(scored, 0, 0.4), 1, 1e-9);
-    /* In the order .9 .5 .2 .1 .05: .05 is the best of its node, .2 is no match; .1 and .5 are lost when they go. */
-    assert_float_equal(lv_training_prunable(scored, 5, 1), 0.2, 1e-9);
-    assert_float_equal(lv_training_prunable(scored, 5, 0.75), 0.6, 1e-9);
-    assert_float_equal(lv_training_prunable(scored, 5, 0.5), 1, 1e-9);
+    /* In the order .9 .5 .2 .1 .05: the best of their nodes, .9 .2 and .05, stay; .1 and .5 are lost when they go. */
+    assert_float_equal(lv_training_prunable(scored, 5, 1), 0, 1e-9);
+    assert_float_equal(lv_training_prunable(scored, 5, 0.75), 0.2, 1e-9);
+    assert_float_equal(lv_training_prunable(scored, 5, 0.5), 0.4, 1e-9);
+    assert_float_equal(lv_training_prunable(scored, 5, 0), 0.4, 1e-9);
+    /* What was wrong goes for nothing, unless it is its node's best. */
+    lv_scored wrong[] = {{0.9f, true, true}, {0.4f, false, true}, {0.3f, false, false}, {0.2f, false, true}};
+    assert_float_equal(lv_training_prunable(wrong, 4, 1), 0.25, 1e-9);
 }
 
 /* --- Files ------------------------------------------------------------------------------------------------------- */
@@ -280,6 +312,7 @@ int main(void) {
         cmocka_unit_test(test_gradient),
         cmocka_unit_test(test_toy_pair_is_learned),
         cmocka_unit_test(test_nothing_to_learn),
+        cmocka_unit_test(test_memory_of_training),
         cmocka_unit_test(test_recall),
         cmocka_unit_test(test_halfs),
         cmocka_unit_test(test_file),
