@@ -165,6 +165,7 @@ static lever_status gather_input(const lever_engine_options *options, const lv_e
                                  lever_error *error) {
     uint64_t vocabulary_bound = 0;
     LV_TRY(lv_vocab_bytes_bound(files->gguf, &vocabulary_bound, error));
+    const bool has_predictor = files->draft && !options->no_predictor;
     const uint64_t metadata_bytes =
         lv_ledger_used_by(files->ledger, LV_MEM_METADATA) - (files->draft ? files->draft->metadata_bytes : 0);
     *input = (lv_plan_input){
@@ -175,7 +176,7 @@ static lever_status gather_input(const lever_engine_options *options, const lv_e
         .vocabulary_peak_bytes = vocabulary_bound,
         .metadata_bytes = metadata_bytes + lv_weights_vector_bytes(files->model) +
                           lv_plan_store_bytes(files->weights->layout) +
-                          (files->draft ? lv_predictor_file_memory(files->model, options->learn) : 0),
+                          (has_predictor ? lv_predictor_file_memory(files->model) : 0),
         .target_ram_percent = options->target_ram_percent,
         .context_tokens = options->context_tokens,
         .sessions_max = options->sessions_max,
@@ -190,6 +191,7 @@ static lever_status gather_input(const lever_engine_options *options, const lv_e
     if (!files->draft) return LEVER_OK;
     LV_TRY(gather_draft(options, files->draft, input->threads, &input->draft, error));
     input->draft.device_bytes = lv_accelerator_draft_bytes(&files->accelerator, files->draft);
+    if (has_predictor) input->draft.session_bytes = lv_predictor_session_memory(files->model, options->learn);
     return LEVER_OK;
 }
 
@@ -343,11 +345,16 @@ static void open_predictor(lever_engine *engine) {
     }
 }
 
+static uint64_t reserve_of(const lever_engine *engine, const lv_engine_files *files) {
+    return engine->reserve && files->draft ? engine->reserve(files->model, files->draft->model) : 0;
+}
+
 /* Books what the program itself takes, makes the plan from what is in use, and puts the limit in force. */
 static lever_status make_plan(lever_engine *engine, const lv_engine_files *files, uint64_t rss_at_start,
                               lever_error *error) {
     lv_plan_input input;
     LV_TRY(gather_input(&engine->options, files, rss_at_start, engine->vocab, &input, error));
+    input.reserve_bytes = reserve_of(engine, files);
     LV_TRY(choose_plan(&input, &engine->log, &engine->plan, error));
     LV_TRY(lv_ledger_set_limit(engine->ledger, input.budget_bytes, error));
     lv_ledger_book(engine->ledger, LV_MEM_PROGRAM, input.program_bytes);
@@ -411,6 +418,7 @@ static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, leve
     lv_plan_input input;
     lv_plan_choice choice;
     LV_TRY(gather_input(&engine->options, &files, rss_at_start, NULL, &input, error));
+    input.reserve_bytes = reserve_of(engine, &files);
     input.draft.model = NULL; /* whether it fits too is seen when the vocabulary's size is known */
     const uint64_t budget_bytes = input.budget_bytes;
     LV_TRY(choose_plan(&input, NULL, &choice, error));
@@ -441,6 +449,11 @@ static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, leve
 }
 
 lever_status lever_engine_open(lever_engine **out, const lever_engine_options *options, lever_error *error) {
+    return lv_engine_open_reserving(out, options, NULL, error);
+}
+
+lever_status lv_engine_open_reserving(lever_engine **out, const lever_engine_options *options, lv_reserve_fn reserve,
+                                      lever_error *error) {
     lv_error_clear(error);
     if (!out) return lv_fail(error, LEVER_E_ARGUMENT, "lever_engine_open: no place for the engine was given");
     *out = NULL;
@@ -456,6 +469,7 @@ lever_status lever_engine_open(lever_engine **out, const lever_engine_options *o
     }
     engine->ledger = ledger;
     engine->options = *options;
+    engine->reserve = reserve;
     engine->log = (lv_log){options->log, options->log_user};
     engine->threads = threads_of(options);
     pthread_mutex_init(&engine->pass_lock, NULL);

@@ -17,8 +17,12 @@
 #include "engine/simulation.h"
 #include "model/vocab.h"
 
+/* Memory that whoever opens an engine wants beside it, of the same budget. */
+typedef uint64_t (*lv_reserve_fn)(const lv_model *target, const lv_model *draft);
+
 struct lever_engine {
     lever_engine_options options; /* strings are not kept */
+    lv_reserve_fn reserve;        /* NULL: none is wanted */
     lv_log log;
     lv_ledger *ledger;
     lv_gguf *gguf;
@@ -79,6 +83,10 @@ typedef struct {
     lv_accelerator accelerator;
     lv_profile disk; /* what doctor found; all zero: nothing known */
 } lv_engine_files;
+
+/* engine.c: lever_engine_open with a plan that leaves what `reserve` says free in the engine's ledger. */
+lever_status lv_engine_open_reserving(lever_engine **engine, const lever_engine_options *options, lv_reserve_fn reserve,
+                                      lever_error *error);
 
 /* budget.c: the limit in force for these options, and whether it is the default share. */
 uint64_t lv_budget_of(const lever_engine_options *options, bool *is_default);

@@ -166,7 +166,8 @@ static uint32_t embedding_rows(const lv_plan_input *in) {
 
 static uint64_t draft_bytes(const lv_plan_input *in, uint32_t context_tokens) {
     if (!in->draft.model) return 0;
-    return in->draft.bytes + in->sessions_max * lv_plan_draft_session_bytes(in->model, in->draft.model, context_tokens);
+    const uint64_t session = lv_plan_draft_session_bytes(in->model, in->draft.model, context_tokens);
+    return in->draft.bytes + in->sessions_max * (session + in->draft.session_bytes);
 }
 
 /* Everything but the layers' pinned blocks. */
@@ -181,7 +182,7 @@ static void fill_table(const lv_plan_input *in, const layout_choice *c, lever_pl
     add_row(table, LV_MEM_METADATA, in->metadata_bytes);
     add_row(table, LV_MEM_KV, in->sessions_max * cache_bytes(in->model, c->context_tokens));
     add_row(table, LV_MEM_LOGITS, in->sessions_max * logits_bytes(in->model));
-    add_row(table, LV_MEM_SESSION, in->sessions_max * session_table_bytes(c->context_tokens));
+    add_row(table, LV_MEM_SESSION, in->sessions_max * session_table_bytes(c->context_tokens) + in->reserve_bytes);
     add_row(table, LV_MEM_WORKSPACE, forward.workspace_bytes + rows_max * sizeof(lv_row));
     add_row(table, LV_MEM_GRAPH, forward.graph_bytes);
     add_row(table, LV_MEM_EMBEDDING, forward.embedding_bytes);

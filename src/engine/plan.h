@@ -12,6 +12,7 @@
 typedef struct {
     const lv_model *model;  /* NULL: none was given */
     uint64_t bytes;         /* all but what each session takes */
+    uint64_t session_bytes; /* what each session takes for the predictor, beside lv_plan_draft_session_bytes */
     uint64_t step_bytes;    /* read of memory by one step */
     uint64_t device_bytes;  /* of its buffers on a device */
     uint64_t compare_bytes; /* its tables, and its vocabulary while it is compared with the target's */
@@ -25,8 +26,9 @@ typedef struct {
     uint64_t vocabulary_bytes;      /* now: measured, or the upper bound when it is not loaded */
     uint64_t vocabulary_peak_bytes; /* while loading */
     uint64_t metadata_bytes;
-    uint64_t device_bytes; /* buffers of the target on a device */
-    uint64_t budget_bytes; /* LV_LEDGER_UNLIMITED: none */
+    uint64_t device_bytes;  /* buffers of the target on a device */
+    uint64_t reserve_bytes; /* kept free for who opens the engine */
+    uint64_t budget_bytes;  /* LV_LEDGER_UNLIMITED: none */
     bool budget_is_default;
     int target_ram_percent;  /* -1: as the plan decides */
     uint32_t context_tokens; /* 0: 4096 or what fits */

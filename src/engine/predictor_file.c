@@ -94,9 +94,13 @@ lever_status lv_predictor_file_save(const lv_predictor *predictor, const char *p
     return status;
 }
 
-uint64_t lv_predictor_file_memory(const lv_model *target, bool learns) {
+uint64_t lv_predictor_file_memory(const lv_model *target) {
+    const lv_predictor_shape shape = {.width = target->hparams.embedding, .rank = RANK_PLANNED};
+    return lv_predictor_bytes(&shape) + lv_predictor_file_bytes(&shape);
+}
+
+uint64_t lv_predictor_session_memory(const lv_model *target, bool learns) {
     const lv_predictor_shape shape = {.width = target->hparams.embedding, .rank = RANK_PLANNED};
     const uint64_t rows = LV_PREDICTOR_CANDIDATES_MAX * (uint64_t)target->hparams.embedding * sizeof(float);
-    return lv_predictor_bytes(&shape) + lv_predictor_file_bytes(&shape) + rows +
-           (learns ? lv_learning_bytes(&shape) : 0);
+    return rows + (learns ? lv_learning_bytes(&shape) : 0);
 }

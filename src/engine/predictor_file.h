@@ -26,7 +26,8 @@ lever_status lv_predictor_file_path(const lv_predictor_place *place, char *path,
 lever_status lv_predictor_file_save(const lv_predictor *predictor, const char *path, lv_ledger *ledger,
                                     lever_error *error);
 
-/* What a predictor for this model may take, and a session's part of it, for the plan. */
-uint64_t lv_predictor_file_memory(const lv_model *target, bool learns);
+/* For the plan: what a predictor for this model may take, and what each session takes beside it. */
+uint64_t lv_predictor_file_memory(const lv_model *target);
+uint64_t lv_predictor_session_memory(const lv_model *target, bool learns);
 
 #endif

@@ -18,6 +18,15 @@ void lever_session_options_init(lever_session_options *options) {
     memset(options, 0, sizeof(*options));
 }
 
+/* Another session may be putting refined values into the predictor. */
+static lever_status open_learning(lever_session *session, lever_error *error) {
+    lever_engine *engine = session->engine;
+    pthread_mutex_lock(&engine->pass_lock);
+    const lever_status status = lv_learning_open(&session->learning, engine->predictor, engine->ledger, error);
+    pthread_mutex_unlock(&engine->pass_lock);
+    return status;
+}
+
 static lever_status open_memory(lever_session *session, lever_error *error) {
     lever_engine *engine = session->engine;
     const lv_hparams *h = &engine->model->hparams;
@@ -49,8 +58,7 @@ static lever_status open_memory(lever_session *session, lever_error *error) {
         LV_TRY(lv_alloc_checked(&memory, engine->ledger, LV_MEM_SESSION, LV_PREDICTOR_CANDIDATES_MAX,
                                 h->embedding * sizeof(float), "embedding rows of candidates", error));
         session->candidate_rows = memory;
-        if (engine->options.learn)
-            LV_TRY(lv_learning_open(&session->learning, engine->predictor, engine->ledger, error));
+        if (engine->options.learn) LV_TRY(open_learning(session, error));
     }
     const lv_speculation_options options = {
         .draft = engine->draft,

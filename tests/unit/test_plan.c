@@ -280,6 +280,22 @@ static void test_draft_is_kept(void **state) {
     assert_int_equal(without.table.draft_bytes, 0);
 }
 
+/* What the predictor takes of a session is taken by each of them; a reserve once. */
+static void test_sessions_and_reserve(void **state) {
+    const world *w = *state;
+    for (uint32_t sessions = 1; sessions <= 3; sessions++) {
+        lv_plan_input in = input_with_draft(w, LV_LEDGER_UNLIMITED);
+        in.sessions_max = sessions;
+        in.draft.forced = true;
+        const lv_plan_choice before = chosen(&in);
+        in.draft.session_bytes = 7u << 20;
+        const lv_plan_choice with = chosen(&in);
+        assert_int_equal(with.table.total_bytes - before.table.total_bytes, sessions * (7u << 20));
+        in.reserve_bytes = 5u << 20;
+        assert_int_equal(chosen(&in).table.total_bytes - with.table.total_bytes, 5u << 20);
+    }
+}
+
 /* A draft as slow as its target gains nothing: then the plan is that of the target alone, and says why. */
 static void test_draft_is_left_out(void **state) {
     const world *w = *state;
@@ -387,6 +403,7 @@ int main(void) {
         cmocka_unit_test(test_context),
         cmocka_unit_test(test_ring_holds_a_stage),
         cmocka_unit_test(test_draft_is_kept),
+        cmocka_unit_test(test_sessions_and_reserve),
         cmocka_unit_test(test_draft_is_left_out),
         cmocka_unit_test(test_draft_that_does_not_fit),
         cmocka_unit_test(test_draft_at_every_budget),
