@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "command.h"
 #include "interrupt.h"
 #include "talk.h"
@@ -89,14 +90,17 @@ static int gather_prompts(const cli_options *options, prompt_list *list) {
 }
 
 static void show_result(const cli_options *options, const lever_train_result *r) {
+    char peak[32];
     note(options,
          "the predictor looks behind layer %u of %u: held out, %.1f %% of what the target says is kept when 40 %% of "
          "the "
          "candidates go (by the draft alone %.1f %%); loss %.3f instead of %.3f",
          r->layer, r->layers_count, 100 * r->recall, 100 * r->draft_recall, r->loss, r->draft_loss);
-    note(options, "%llu samples in %.0f s, learned in %.0f s; %s is written (%llu bytes)",
-         (unsigned long long)r->learned_samples + r->held_out_samples, r->collect_seconds, r->learn_seconds, r->path,
-         (unsigned long long)r->file_bytes);
+    note(options, "%s is written (%llu bytes)", r->path, (unsigned long long)r->file_bytes);
+    note(options, "%llu samples in %.1f s, learned in %.1f s: %.1f s in all; memory %s at most",
+         (unsigned long long)r->learned_samples + r->held_out_samples, r->collect_seconds, r->learn_seconds,
+         r->collect_seconds + r->learn_seconds,
+         r->rss_peak > 0 ? lv_format_size(r->rss_peak, peak, sizeof peak) : "unknown");
 }
 
 int command_train(const cli_options *options) {
@@ -121,7 +125,7 @@ int command_train(const cli_options *options) {
     train.texts = options->texts;
     train.texts_count = options->texts_count;
     if (options->tokens_max > 0) train.tokens_max = options->tokens_max;
-    train.ram_bytes = options->ram_bytes;
+    train.ram_bytes = options->ram_unlimited ? UINT64_MAX : options->ram_bytes;
     train.threads = options->threads;
     train.layer = options->layer;
     train.rank = options->rank;

@@ -444,7 +444,9 @@ LEVER_API lever_status lever_inspect(const char *path, bool verify, lever_fact_f
 /* --- Training ---------------------------------------------------------------------------------------------------- */
 
 /* Makes the pruning predictor of a pair: goes through text with both models, keeps what it sees there in a file beside
- * the output (a run that was interrupted goes on from it), then learns from it. */
+ * the output, then learns from it. A run that was interrupted goes on from that file, as far as its texts are the first
+ * of those given now; the result is that of a run that was not. LEVER_E_BUDGET when the samples do not fit the budget:
+ * they are kept, for a larger budget or fewer tokens. */
 typedef struct {
     const char *model_path, *draft_path; /* required */
     const char *cache_dir;               /* where the pair's predictor is looked for; NULL: output_path is required */
@@ -454,7 +456,7 @@ typedef struct {
     size_t texts_count;
     uint32_t answer_tokens; /* of one answer; default 110 */
     uint32_t tokens_max;    /* of text in all; default 40000 */
-    uint64_t ram_bytes;     /* of the whole process; 0: a stated share of what is free */
+    uint64_t ram_bytes;     /* of the whole process; 0: a stated share of what is free; UINT64_MAX: no budget */
     uint32_t threads;       /* 0: performance cores of this machine */
     uint32_t layer;         /* behind which the predictor looks; 0: the one that saves the most */
     uint32_t rank;          /* 0: 8 */
@@ -477,6 +479,7 @@ typedef struct {
     double draft_recall, recall; /* held out: of true candidates when 40 % of all go */
     double prunable;             /* held out: share of the candidates that can go with a recall of 0.97 */
     double collect_seconds, learn_seconds;
+    uint64_t rss_peak; /* the kernel's, of the process; 0: unknown */
     char path[4096];
 } lever_train_result;
 

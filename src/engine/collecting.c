@@ -1,11 +1,11 @@
-/* collecting.c - the file: a heading, then a block for each text.
+/* collecting.c - both models over a text, and the file that their samples go into (samples_file.h).
  *
- *     heading   magic, hashes of both models, width, layers                       (stored_heading)
- *     block     count of samples and checksum, then the samples, then for each layer their hidden states as halfs
+ * When collecting goes on, blocks of the file are taken in their order as long as they are of the texts that are asked
+ * for; where one is not, or is not whole, the file is cut off. A text that is taken from the file gives its tokens to
+ * the draft's head, as it did when it was collected: the candidates behind it are the same.
  *
- * It is read by the machine that wrote it, within days: numbers lie as the machine has them. A block that is not whole
- * ends the file; it is cut off when collecting goes on. Rows of candidates are numbered by token here; loading numbers
- * them by their place in the table of rows.
+ * Rows of candidates are numbered by token in the file; loading numbers them by their place in the table of rows. That
+ * table can be large, so it goes into a file without a name until both models are closed.
  *
  * Depth, which a text does not have, is what drafting a chain would have given: it grows while the target says what was
  * proposed. */
@@ -14,7 +14,6 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -22,112 +21,116 @@
 #include "spec/candidates.h"
 #include "spec/sampler.h"
 
-enum { MAGIC = 0x4c56534d, LABEL_ROWS = 8, DEPTH_MOST = 24 };
-
-typedef struct {
-    uint32_t magic, width, layers_count, sample_bytes;
-    uint64_t target_hash, draft_hash;
-    uint32_t layers[LV_COLLECTING_LAYERS_MAX];
-} stored_heading;
-
-typedef struct {
-    uint32_t magic, samples_count;
-    uint64_t checksum;
-} stored_block;
+enum { LABEL_ROWS = 8, DEPTH_MOST = 24, PATH_BYTES = 4200 };
 
 struct lv_collecting {
     lever_engine *engine;
+    const char *path;
     FILE *file;
-    stored_heading heading;
+    lv_samples_heading heading;
+    bool goes_on;       /* there may be blocks to take behind where the file stands */
+    uint64_t text_hash; /* of the text that is asked for */
     uint32_t texts_count;
-    size_t samples_count; /* in the file */
+    size_t samples_count; /* of these texts */
     lv_kv target_kv, draft_kv;
     lv_candidates *candidates;
     lv_calibration calibration;
     lv_logits_tokens head_tokens;
     int32_t *head_table;
     float *target_logits, *draft_logits; /* LABEL_ROWS x vocabulary; LV_DRAFTING_WIDTH_MAX x rows of the head */
-    lv_sample *samples;                  /* of one text */
+    lv_samples_parts parts;              /* of one text */
     int32_t *labels;
-    uint16_t *hidden;    /* of one text: [layer][sample][width] */
     lv_candidate *found; /* of one text: LV_TREE_CHILDREN_MAX a position */
     uint8_t *found_count;
 };
 
 /* --- The file ---------------------------------------------------------------------------------------------------- */
 
-static uint64_t checksum_of(uint64_t hash, const void *data, size_t bytes) {
-    const unsigned char *byte = data;
-    for (size_t i = 0; i < bytes; i++) hash = (hash ^ byte[i]) * 0x100000001b3u; /* FNV-1a */
-    return hash;
+/* From here on the file is written. */
+static lever_status cut_off(lv_collecting *c, long end, lever_error *error) {
+    c->goes_on = false;
+    if (end >= 0 && fseek(c->file, end, SEEK_SET) == 0 && ftruncate(fileno(c->file), end) == 0) return LEVER_OK;
+    return lv_samples_fail(c->path, "gone on with", error);
 }
 
-static size_t hidden_halfs(const stored_heading *h, size_t samples_count) {
-    return (size_t)h->layers_count * samples_count * h->width;
+static lever_status begin_file(lv_collecting *c, lever_error *error) {
+    lv_samples_heading heading;
+    c->goes_on = lv_samples_read_items(c->file, &heading, sizeof(heading), 1) &&
+                 memcmp(&heading, &c->heading, sizeof(heading)) == 0;
+    if (c->goes_on) return LEVER_OK;
+    LV_TRY(cut_off(c, 0, error));
+    return fwrite(&c->heading, sizeof(c->heading), 1, c->file) == 1 ? LEVER_OK
+                                                                    : lv_samples_fail(c->path, "written", error);
 }
 
-/* Reads one block behind its head into the memory given; false when it is not whole. */
-static bool read_block(FILE *file, const stored_heading *heading, stored_block *block, lv_sample *samples,
-                       uint16_t *hidden) {
-    if (fread(block, sizeof(*block), 1, file) != 1 || block->magic != MAGIC ||
-        block->samples_count > LV_COLLECTING_TOKENS_MAX) {
-        return false;
-    }
-    const size_t halfs = hidden_halfs(heading, block->samples_count);
-    if (fread(samples, sizeof(*samples), block->samples_count, file) != block->samples_count) return false;
-    if (fread(hidden, sizeof(*hidden), halfs, file) != halfs) return false;
-    uint64_t checksum = checksum_of(0xcbf29ce484222325u, samples, block->samples_count * sizeof(*samples));
-    checksum = checksum_of(checksum, hidden, halfs * sizeof(*hidden));
-    return checksum == block->checksum;
+static uint64_t hash_of_text(const lv_collecting_text *text) {
+    const uint64_t numbers[3] = {text->tokens_count, text->first, text->answer_tokens};
+    const uint64_t hash = lv_samples_hash(LV_SAMPLES_HASH_FIRST, numbers, sizeof(numbers));
+    return lv_samples_hash(hash, text->tokens, text->tokens_count * sizeof(*text->tokens));
 }
 
-static lever_status fail_file(const char *path, const char *what, lever_error *error) {
-    return lv_fail(error, LEVER_E_IO, "%s: cannot be %s (%s)", path, what, strerror(errno));
-}
-
-/* Goes through the blocks and cuts off what is not whole. */
-static lever_status go_on(lv_collecting *c, const char *path, lever_error *error) {
-    stored_heading heading;
-    stored_block block;
-    long end = 0;
-    if (fread(&heading, sizeof(heading), 1, c->file) == 1 && memcmp(&heading, &c->heading, sizeof(heading)) == 0) {
-        end = ftell(c->file);
-        while (read_block(c->file, &heading, &block, c->samples, c->hidden)) {
-            c->texts_count++;
-            c->samples_count += block.samples_count;
-            end = ftell(c->file);
+lever_status lv_collecting_find(lv_collecting *c, const lv_collecting_text *text, bool *found, uint32_t *samples_count,
+                                lever_error *error) {
+    lv_samples_block block;
+    c->text_hash = hash_of_text(text);
+    *found = false;
+    *samples_count = 0;
+    if (!c->goes_on) return LEVER_OK;
+    const long begin = ftell(c->file);
+    const bool whole = lv_samples_read(c->file, &c->heading, &block, &c->parts);
+    if (!whole || block.text_hash != c->text_hash) {
+        if (whole) {
+            lv_log_write(&c->engine->log, LEVER_LOG_INFO, "%s: holds other texts behind the first %u, which go",
+                         c->path, c->texts_count);
         }
+        return cut_off(c, begin, error);
     }
-    if (end < 0 || ftruncate(fileno(c->file), end) != 0 || fseek(c->file, end, SEEK_SET) != 0) {
-        return fail_file(path, "gone on with", error);
-    }
-    if (end > 0) return LEVER_OK;
-    return fwrite(&c->heading, sizeof(c->heading), 1, c->file) == 1 ? LEVER_OK : fail_file(path, "written", error);
+    LV_TRY(lv_samples_check(c->path, &c->heading, &block, &c->parts, error));
+    LV_TRY(lv_draft_head_add(c->engine->draft->head, c->parts.tokens, block.tokens_count, error));
+    c->texts_count++;
+    c->samples_count += block.samples_count;
+    *found = true;
+    *samples_count = block.samples_count;
+    return LEVER_OK;
 }
 
-static lever_status append(lv_collecting *c, uint32_t count, lever_error *error) {
-    const size_t halfs = hidden_halfs(&c->heading, count);
-    stored_block block = {.magic = MAGIC, .samples_count = count};
-    block.checksum = checksum_of(0xcbf29ce484222325u, c->samples, count * sizeof(*c->samples));
-    block.checksum = checksum_of(block.checksum, c->hidden, halfs * sizeof(*c->hidden));
-    const bool written = fwrite(&block, sizeof(block), 1, c->file) == 1 &&
-                         fwrite(c->samples, sizeof(*c->samples), count, c->file) == count &&
-                         fwrite(c->hidden, sizeof(*c->hidden), halfs, c->file) == halfs && fflush(c->file) == 0;
-    if (!written) return fail_file("the file of samples", "written", error);
+static lever_status append(lv_collecting *c, uint32_t tokens_count, uint32_t samples_count, lever_error *error) {
+    lv_samples_block block = {.samples_count = samples_count, .tokens_count = tokens_count, .text_hash = c->text_hash};
+    LV_TRY(lv_samples_append(c->path, c->file, &c->heading, &block, &c->parts, error));
     c->texts_count++;
-    c->samples_count += count;
+    c->samples_count += samples_count;
     return LEVER_OK;
 }
 
 /* --- Opening ----------------------------------------------------------------------------------------------------- */
 
-static lever_status open_kv(lv_kv *kv, const lv_model *model, lv_ledger *ledger, lever_error *error) {
+static lv_kv_shape cache_shape(const lv_model *model) {
     const lv_hparams *h = &model->hparams;
-    const lv_kv_shape shape = {.layers_count = h->layers_count,
-                               .slots_count = LV_COLLECTING_TOKENS_MAX,
-                               .kv_heads_count = h->kv_heads_count,
-                               .head_dim = h->head_dim};
+    return (lv_kv_shape){.layers_count = h->layers_count,
+                         .slots_count = LV_SAMPLES_TOKENS_MAX,
+                         .kv_heads_count = h->kv_heads_count,
+                         .head_dim = h->head_dim};
+}
+
+static lever_status open_kv(lv_kv *kv, const lv_model *model, lv_ledger *ledger, lever_error *error) {
+    const lv_kv_shape shape = cache_shape(model);
     return lv_kv_open(kv, ledger, &shape, error);
+}
+
+static uint64_t kv_bytes(const lv_model *model) {
+    const lv_kv_shape shape = cache_shape(model);
+    return lv_area_booked_bytes((size_t)lv_kv_bytes(&shape));
+}
+
+/* As open_memory takes it, and gather_rows behind. */
+uint64_t lv_collecting_bytes(const lv_model *target, const lv_model *draft) {
+    const uint64_t rows = LV_SAMPLES_TOKENS_MAX, head_rows = lv_draft_model_head_rows(draft);
+    const uint64_t width = target->hparams.embedding, vocabulary = target->hparams.vocabulary;
+    const uint64_t gathering = vocabulary / 8 + 1 + width * (sizeof(float) + sizeof(uint16_t));
+    return sizeof(lv_collecting) + kv_bytes(target) + kv_bytes(draft) + head_rows * sizeof(int32_t) +
+           LABEL_ROWS * vocabulary * sizeof(float) + LV_DRAFTING_WIDTH_MAX * head_rows * sizeof(float) +
+           lv_samples_parts_bytes((uint32_t)width, LV_SAMPLES_LAYERS_MAX) + rows * (sizeof(int32_t) + 1) +
+           rows * LV_TREE_CHILDREN_MAX * sizeof(lv_candidate) + lv_candidates_bytes((uint32_t)head_rows) + gathering;
 }
 
 static lever_status open_array(void *out, lv_ledger *ledger, size_t count, size_t bytes, lever_error *error) {
@@ -140,16 +143,15 @@ static lever_status open_array(void *out, lv_ledger *ledger, size_t count, size_
 static lever_status open_memory(lv_collecting *c, lever_error *error) {
     lever_engine *engine = c->engine;
     lv_ledger *ledger = engine->ledger;
-    const size_t rows = LV_COLLECTING_TOKENS_MAX, head_rows = lv_draft_head_rows_count(engine->draft->head);
+    const size_t rows = LV_SAMPLES_TOKENS_MAX, head_rows = lv_draft_head_rows_count(engine->draft->head);
     LV_TRY(open_kv(&c->target_kv, engine->model, ledger, error));
     LV_TRY(open_kv(&c->draft_kv, engine->draft->model, ledger, error));
     LV_TRY(open_array(&c->head_table, ledger, head_rows, sizeof(int32_t), error));
     LV_TRY(open_array(&c->target_logits, ledger, LABEL_ROWS * (size_t)engine->model->hparams.vocabulary, sizeof(float),
                       error));
     LV_TRY(open_array(&c->draft_logits, ledger, LV_DRAFTING_WIDTH_MAX * head_rows, sizeof(float), error));
-    LV_TRY(open_array(&c->samples, ledger, rows, sizeof(lv_sample), error));
+    LV_TRY(lv_samples_parts_open(&c->parts, &c->heading, ledger, error));
     LV_TRY(open_array(&c->labels, ledger, rows, sizeof(int32_t), error));
-    LV_TRY(open_array(&c->hidden, ledger, hidden_halfs(&c->heading, rows), sizeof(uint16_t), error));
     LV_TRY(open_array(&c->found, ledger, rows * LV_TREE_CHILDREN_MAX, sizeof(lv_candidate), error));
     LV_TRY(open_array(&c->found_count, ledger, rows, 1, error));
     return lv_candidates_open(&c->candidates, (uint32_t)head_rows, ledger, error);
@@ -161,19 +163,22 @@ lever_status lv_collecting_open(lv_collecting **out, lever_engine *engine, const
     *out = NULL;
     LV_TRY(open_array(&c, engine->ledger, 1, sizeof(*c), error));
     c->engine = engine;
+    c->path = path;
     lv_calibration_init(&c->calibration);
-    c->heading = (stored_heading){.magic = MAGIC,
-                                  .width = engine->model->hparams.embedding,
-                                  .layers_count = layers_count,
-                                  .sample_bytes = sizeof(lv_sample),
-                                  .target_hash = lv_weights_fingerprint(engine->weights),
-                                  .draft_hash = lv_weights_fingerprint(engine->draft->weights)};
+    c->heading = (lv_samples_heading){.magic = LV_SAMPLES_MAGIC,
+                                      .width = engine->model->hparams.embedding,
+                                      .vocabulary = engine->model->hparams.vocabulary,
+                                      .layers_count = layers_count,
+                                      .sample_bytes = sizeof(lv_sample),
+                                      .block_bytes = sizeof(lv_samples_block),
+                                      .target_hash = lv_weights_fingerprint(engine->weights),
+                                      .draft_hash = lv_weights_fingerprint(engine->draft->weights)};
     memcpy(c->heading.layers, layers, layers_count * sizeof(*layers));
     lever_status status = open_memory(c, error);
     if (status == LEVER_OK) {
         c->file = fopen(path, "r+be");
         if (!c->file) c->file = fopen(path, "w+be");
-        status = c->file ? go_on(c, path, error) : fail_file(path, "written", error);
+        status = c->file ? begin_file(c, error) : lv_samples_fail(path, "written", error);
     }
     if (status != LEVER_OK) lv_collecting_close(&c);
     *out = c;
@@ -187,9 +192,8 @@ void lv_collecting_close(lv_collecting **out) {
     lv_candidates_close(&c->candidates);
     lv_free(c->found_count);
     lv_free(c->found);
-    lv_free(c->hidden);
     lv_free(c->labels);
-    lv_free(c->samples);
+    lv_samples_parts_close(&c->parts);
     lv_free(c->draft_logits);
     lv_free(c->target_logits);
     lv_free(c->head_table);
@@ -197,10 +201,6 @@ void lv_collecting_close(lv_collecting **out) {
     lv_kv_close(&c->target_kv);
     lv_free(c);
     *out = NULL;
-}
-
-uint32_t lv_collecting_texts_count(const lv_collecting *c) {
-    return c->texts_count;
 }
 
 /* --- The target -------------------------------------------------------------------------------------------------- */
@@ -249,7 +249,7 @@ static lever_status run_target(lv_collecting *c, const int32_t *tokens, size_t f
         for (size_t i = 0; i < count; i++) {
             if (first + i < sample_first || first + i >= sample_first + samples_count) continue;
             const size_t at = l * samples_count + (first + i - sample_first);
-            keep_hidden(lv_forward_hidden(engine->forward, i), width, c->hidden + at * width);
+            keep_hidden(lv_forward_hidden(engine->forward, i), width, c->parts.hidden + at * width);
         }
     }
     LV_TRY(lv_forward_layers(engine->forward, layer, engine->model->hparams.layers_count - layer, error));
@@ -322,8 +322,9 @@ static bool fill_sample(lv_collecting *c, size_t position, uint16_t depth, lv_sa
 lever_status lv_collecting_add(lv_collecting *c, const int32_t *tokens, size_t tokens_count, size_t first,
                                lever_error *error) {
     lever_engine *engine = c->engine;
-    if (tokens_count > LV_COLLECTING_TOKENS_MAX) tokens_count = LV_COLLECTING_TOKENS_MAX;
+    if (tokens_count > LV_SAMPLES_TOKENS_MAX) tokens_count = LV_SAMPLES_TOKENS_MAX;
     const size_t samples_count = tokens_count > first ? tokens_count - first : 0;
+    memcpy(c->parts.tokens, tokens, tokens_count * sizeof(*tokens));
     LV_TRY(lv_draft_head_add(engine->draft->head, tokens, tokens_count, error));
     copy_head_tokens(c);
     for (size_t at = 0; at < tokens_count;) {
@@ -339,148 +340,163 @@ lever_status lv_collecting_add(lv_collecting *c, const int32_t *tokens, size_t t
     }
     uint16_t depth = 1;
     for (size_t i = 0; i < samples_count; i++) {
-        const bool found = fill_sample(c, first + i, depth, &c->samples[i]);
+        const bool found = fill_sample(c, first + i, depth, &c->parts.samples[i]);
         depth = found && depth < DEPTH_MOST ? (uint16_t)(depth + 1) : 1;
     }
-    return append(c, (uint32_t)samples_count, error);
+    return append(c, (uint32_t)tokens_count, (uint32_t)samples_count, error);
 }
 
 /* --- Loading ----------------------------------------------------------------------------------------------------- */
 
-/* Goes through all blocks of a file; the function sees each. */
-typedef lever_status (*block_fn)(void *user, const stored_heading *heading, uint32_t samples_count,
-                                 const lv_sample *samples, const uint16_t *hidden, lever_error *error);
-
-static lever_status for_each_block(const char *path, FILE *file, block_fn fn, void *user, lv_ledger *ledger,
-                                   lever_error *error) {
-    stored_heading heading;
-    stored_block block;
-    void *samples = NULL, *hidden = NULL;
-    rewind(file);
-    if (fread(&heading, sizeof(heading), 1, file) != 1 || heading.magic != MAGIC ||
-        heading.sample_bytes != sizeof(lv_sample) || heading.layers_count > LV_COLLECTING_LAYERS_MAX ||
-        heading.width > LV_PREDICTOR_WIDTH_MAX) {
-        return lv_fail(error, LEVER_E_FORMAT, "%s: is not a file of samples; collect anew", path);
-    }
-    lever_status status = open_array(&samples, ledger, LV_COLLECTING_TOKENS_MAX, sizeof(lv_sample), error);
-    if (status == LEVER_OK) {
-        status = open_array(&hidden, ledger, hidden_halfs(&heading, LV_COLLECTING_TOKENS_MAX), sizeof(uint16_t), error);
-    }
-    while (status == LEVER_OK && read_block(file, &heading, &block, samples, hidden)) {
-        status = fn(user, &heading, block.samples_count, samples, hidden, error);
-    }
-    lv_free(samples);
-    lv_free(hidden);
-    return status;
-}
-
 typedef struct {
     lv_collecting *c;
     lv_collected *to;
-    uint32_t *numbers; /* by token: 1 + its row; 0: none */
+    uint8_t *seen; /* by token, a bit each */
     float *row;
-    size_t capacity;
-    lv_ledger *ledger;
+    uint16_t *halfs;
 } row_gatherer;
 
 static lever_status gather_row(row_gatherer *g, uint32_t token, lever_error *error) {
-    const size_t width = g->c->heading.width, at = g->to->samples.rows_count;
-    if (g->numbers[token]) return LEVER_OK;
-    if (at == g->capacity) {
-        void *grown = lv_realloc(g->to->rows_memory, g->capacity * 2 * width, sizeof(uint16_t));
-        if (!grown) return lv_fail(error, LEVER_E_BUDGET, "no memory for %zu embedding rows", g->capacity * 2);
-        g->to->rows_memory = grown;
-        g->capacity *= 2;
-    }
+    const size_t width = g->c->heading.width;
+    if (g->seen[token / 8] >> token % 8 & 1) return LEVER_OK;
+    g->seen[token / 8] |= (uint8_t)(1u << token % 8);
     LV_TRY(lv_forward_embedding(g->c->engine->forward, (int32_t)token, g->row, error));
-    keep_hidden(g->row, width, (uint16_t *)g->to->rows_memory + at * width);
-    g->numbers[token] = (uint32_t)++g->to->samples.rows_count;
+    keep_hidden(g->row, width, g->halfs);
+    if (fwrite(&token, sizeof(token), 1, g->to->rows_file) != 1 ||
+        fwrite(g->halfs, sizeof(*g->halfs), width, g->to->rows_file) != width) {
+        return lv_fail(error, LEVER_E_IO, "%s: rows of the embedding table cannot be written beside it (%s)",
+                       g->c->path, strerror(errno));
+    }
+    g->to->samples.rows_count++;
     return LEVER_OK;
 }
 
-static lever_status gather_rows(void *user, const stored_heading *heading, uint32_t samples_count,
-                                const lv_sample *samples, const uint16_t *hidden, lever_error *error) {
-    row_gatherer *g = user;
+static lever_status gather_block(void *user, const lv_samples_heading *heading, const lv_samples_block *block,
+                                 const lv_samples_parts *parts, lever_error *error) {
     (void)heading;
-    (void)hidden;
-    for (uint32_t s = 0; s < samples_count; s++) {
-        for (uint32_t i = 0; i < samples[s].candidates_count; i++) {
-            LV_TRY(gather_row(g, samples[s].candidates[i].row, error));
+    for (uint32_t s = 0; s < block->samples_count; s++) {
+        for (uint32_t i = 0; i < parts->samples[s].candidates_count; i++) {
+            LV_TRY(gather_row(user, parts->samples[s].candidates[i].row, error));
         }
     }
     return LEVER_OK;
 }
 
-lever_status lv_collecting_rows(lv_collecting *c, lv_collected *to, lv_ledger *ledger, lever_error *error) {
-    row_gatherer g = {.c = c, .to = to, .ledger = ledger, .capacity = 1024};
-    const size_t width = c->heading.width, vocabulary = c->engine->model->hparams.vocabulary;
-    memset(to, 0, sizeof(*to));
-    lever_status status = open_array(&to->rows_memory, ledger, g.capacity * width, sizeof(uint16_t), error);
-    if (status == LEVER_OK) status = open_array(&g.numbers, ledger, vocabulary, sizeof(uint32_t), error);
-    if (status == LEVER_OK) status = open_array(&g.row, ledger, width, sizeof(float), error);
-    if (status == LEVER_OK) status = for_each_block("the file of samples", c->file, gather_rows, &g, ledger, error);
+static lever_status gather_rows(row_gatherer *g, lever_error *error) {
+    lv_collecting *c = g->c;
+    lv_ledger *ledger = c->engine->ledger;
+    const lv_samples_reader reader = {
+        c->path, c->file, c->texts_count, c->heading.width, c->heading.vocabulary, c->heading.layers_count};
+    lv_samples_parts_close(&c->parts); /* reading takes as much */
+    c->parts = (lv_samples_parts){0};
+    LV_TRY(open_array(&g->seen, ledger, c->heading.vocabulary / 8 + 1, 1, error));
+    LV_TRY(open_array(&g->row, ledger, c->heading.width, sizeof(*g->row), error));
+    LV_TRY(open_array(&g->halfs, ledger, c->heading.width, sizeof(*g->halfs), error));
+    return lv_samples_each(&reader, gather_block, g, ledger, error);
+}
+
+lever_status lv_collecting_finish(lv_collecting *c, lv_collected *to, lever_error *error) {
+    row_gatherer g = {.c = c, .to = to};
+    char path[PATH_BYTES];
+    *to = (lv_collected){.path = c->path,
+                         .texts_count = c->texts_count,
+                         .width = c->heading.width,
+                         .vocabulary = c->heading.vocabulary,
+                         .layers_count = c->heading.layers_count};
+    to->samples.samples_count = c->samples_count;
+    const int length = snprintf(path, sizeof(path), "%s.rows", c->path);
+    if (length < 0 || (size_t)length >= sizeof(path)) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "the path of the predictor is too long");
+    }
+    to->rows_file = fopen(path, "w+be");
+    if (!to->rows_file) return lv_samples_fail(path, "written", error);
+    (void)unlink(path); /* it goes when it is closed, however this ends */
+    const lever_status status = gather_rows(&g, error);
+    lv_free(g.halfs);
     lv_free(g.row);
-    to->samples.rows = to->rows_memory;
-    to->numbers = g.numbers;
+    lv_free(g.seen);
+    if (status == LEVER_OK && fflush(to->rows_file) != 0) return lv_samples_fail(path, "written", error);
     return status;
+}
+
+uint64_t lv_collected_bytes(const lv_collected *c) {
+    return (c->samples.samples_count + 1) * lv_collected_sample_bytes(c) + c->vocabulary * (uint64_t)sizeof(uint32_t) +
+           (c->samples.rows_count + 1) * (uint64_t)c->width * sizeof(uint16_t) +
+           lv_samples_parts_bytes(c->width, c->layers_count);
+}
+
+uint64_t lv_collected_sample_bytes(const lv_collected *c) {
+    return sizeof(lv_sample) + (uint64_t)c->width * sizeof(uint16_t);
+}
+
+lever_status lv_collected_open(lv_collected *c, lv_ledger *ledger, lever_error *error) {
+    const size_t width = c->width;
+    LV_TRY(open_array(&c->numbers, ledger, c->vocabulary, sizeof(*c->numbers), error));
+    LV_TRY(open_array(&c->rows_memory, ledger, (c->samples.rows_count + 1) * width, sizeof(uint16_t), error));
+    c->samples.rows = c->rows_memory;
+    rewind(c->rows_file);
+    for (size_t i = 0; i < c->samples.rows_count; i++) {
+        uint32_t token;
+        if (!lv_samples_read_items(c->rows_file, &token, sizeof(token), 1) || token >= c->vocabulary ||
+            !lv_samples_read_items(c->rows_file, (uint16_t *)c->rows_memory + i * width, sizeof(uint16_t), width)) {
+            return lv_fail(error, LEVER_E_IO, "%s: rows of the embedding table that were kept beside it cannot be read",
+                           c->path);
+        }
+        c->numbers[token] = (uint32_t)i + 1;
+    }
+    return LEVER_OK;
 }
 
 typedef struct {
     lv_collected *to;
     uint32_t index;
-    size_t count, capacity;
+    size_t count;
 } loader;
 
-static lever_status count_block(void *user, const stored_heading *heading, uint32_t samples_count,
-                                const lv_sample *samples, const uint16_t *hidden, lever_error *error) {
-    (void)heading;
-    (void)samples;
-    (void)hidden;
-    (void)error;
-    ((loader *)user)->capacity += samples_count;
-    return LEVER_OK;
-}
-
-static lever_status load_block(void *user, const stored_heading *heading, uint32_t samples_count,
-                               const lv_sample *samples, const uint16_t *hidden, lever_error *error) {
+static lever_status load_block(void *user, const lv_samples_heading *heading, const lv_samples_block *block,
+                               const lv_samples_parts *parts, lever_error *error) {
     loader *l = user;
-    (void)error;
-    const size_t width = heading->width;
-    lv_sample *to = (lv_sample *)l->to->samples_memory + l->count;
-    memcpy(to, samples, samples_count * sizeof(*to));
-    memcpy((uint16_t *)l->to->hidden_memory + l->count * width, hidden + (size_t)l->index * samples_count * width,
-           samples_count * width * sizeof(*hidden));
-    for (uint32_t s = 0; s < samples_count; s++) {
+    lv_collected *c = l->to;
+    const size_t width = heading->width, count = block->samples_count;
+    lv_sample *to = (lv_sample *)c->samples_memory + l->count;
+    bool known = count <= c->samples.samples_count - l->count;
+    if (known) {
+        memcpy(to, parts->samples, count * sizeof(*to));
+        memcpy((uint16_t *)c->hidden_memory + l->count * width, parts->hidden + l->index * count * width,
+               count * width * sizeof(uint16_t));
+    }
+    for (size_t s = 0; known && s < count; s++) {
         for (uint32_t i = 0; i < to[s].candidates_count; i++) {
-            to[s].candidates[i].row = l->to->numbers[to[s].candidates[i].row] - 1;
+            const uint32_t number = c->numbers[to[s].candidates[i].row];
+            known = known && number > 0;
+            to[s].candidates[i].row = number - 1;
         }
     }
-    l->count += samples_count;
-    return LEVER_OK;
+    l->count += count;
+    if (known) return LEVER_OK;
+    return lv_fail(error, LEVER_E_FORMAT, "%s: was changed after it was collected; collect anew", c->path);
 }
 
-lever_status lv_collected_load(lv_collected *to, const char *path, uint32_t width, uint32_t index, lv_ledger *ledger,
-                               lever_error *error) {
-    loader l = {.to = to, .index = index};
-    FILE *file = fopen(path, "rbe");
-    if (!file) return fail_file(path, "read", error);
-    lv_free(to->samples_memory);
-    lv_free(to->hidden_memory);
-    to->samples_memory = to->hidden_memory = NULL;
-    lever_status status = for_each_block(path, file, count_block, &l, ledger, error);
-    if (status == LEVER_OK) status = open_array(&to->samples_memory, ledger, l.capacity + 1, sizeof(lv_sample), error);
-    if (status == LEVER_OK) {
-        status = open_array(&to->hidden_memory, ledger, (l.capacity + 1) * width, sizeof(uint16_t), error);
-    }
-    if (status == LEVER_OK) status = for_each_block(path, file, load_block, &l, ledger, error);
-    (void)fclose(file);
-    to->samples.samples = to->samples_memory;
-    to->samples.samples_count = l.count;
-    to->samples.hidden = to->hidden_memory;
+lever_status lv_collected_load(lv_collected *c, uint32_t index, lv_ledger *ledger, lever_error *error) {
+    loader l = {.to = c, .index = index};
+    const size_t count = c->samples.samples_count + 1;
+    lv_samples_reader reader = {c->path, NULL, c->texts_count, c->width, c->vocabulary, c->layers_count};
+    lv_free(c->samples_memory);
+    lv_free(c->hidden_memory);
+    c->samples_memory = c->hidden_memory = NULL;
+    LV_TRY(open_array(&c->samples_memory, ledger, count, sizeof(lv_sample), error));
+    LV_TRY(open_array(&c->hidden_memory, ledger, count * c->width, sizeof(uint16_t), error));
+    c->samples.samples = c->samples_memory;
+    c->samples.hidden = c->hidden_memory;
+    reader.file = fopen(c->path, "rbe");
+    if (!reader.file) return lv_samples_fail(c->path, "read", error);
+    const lever_status status = lv_samples_each(&reader, load_block, &l, ledger, error);
+    (void)fclose(reader.file);
     return status;
 }
 
 void lv_collected_free(lv_collected *c) {
+    if (c->rows_file) (void)fclose(c->rows_file);
     lv_free(c->samples_memory);
     lv_free(c->hidden_memory);
     lv_free(c->rows_memory);
