@@ -144,11 +144,13 @@ static lever_status read_run(lv_draft_head *head, uint64_t row, uint64_t count, 
 }
 
 /* Of a vocabulary that is no multiple of 16 the last tile is filled up with rows of zeros. */
-static lever_status read_first_rows(lv_draft_head *head, uint8_t *buffer, lever_error *error) {
+static lever_status read_first_rows(lv_draft_head *head, uint8_t *buffer, const atomic_bool *cancel,
+                                    lever_error *error) {
     const lv_tensor *output = head->output;
     const uint64_t rows_count = head->first_rows < output->rows_count ? head->first_rows : output->rows_count;
     const uint64_t run = whole_tiles(RUN_BYTES / output->row_bytes);
     for (uint64_t row = 0; row < rows_count; row += run) {
+        if (cancel != NULL && atomic_load(cancel)) return lv_fail(error, LEVER_E_CANCELLED, "cancelled");
         const uint64_t count = rows_count - row < run ? rows_count - row : run;
         LV_TRY(read_run(head, row, count, buffer ? buffer : tile_at(head, row), error));
     }
@@ -177,7 +179,8 @@ static void place_row(lv_draft_head *head, uint64_t row) {
 /* --- Opening and closing -------------------------------------------------------------------------------------------
  */
 
-static lever_status fill(lv_draft_head *head, size_t buffer_bytes, lv_ledger *ledger, lever_error *error) {
+static lever_status fill(lv_draft_head *head, size_t buffer_bytes, const atomic_bool *cancel, lv_ledger *ledger,
+                         lever_error *error) {
     const lv_area_options area = {.huge_pages = true, .touch = true};
     LV_TRY(
         lv_area_open(&head->area, ledger, LV_MEM_DRAFT, (size_t)head->tensor.bytes, &area, "the draft's head", error));
@@ -185,13 +188,14 @@ static lever_status fill(lv_draft_head *head, size_t buffer_bytes, lv_ledger *le
     if (buffer_bytes > 0) {
         LV_TRY(lv_alloc_checked(&buffer, ledger, LV_MEM_DRAFT, 1, buffer_bytes, "rows of the draft's head", error));
     }
-    const lever_status status = read_first_rows(head, buffer, error);
+    const lever_status status = read_first_rows(head, buffer, cancel, error);
     lv_free(buffer);
     return status;
 }
 
 lever_status lv_draft_head_open(lv_draft_head **out, const lv_tensor *output, lv_store *store,
-                                const lv_draft_head_shape *shape, lv_ledger *ledger, lever_error *error) {
+                                const lv_draft_head_shape *shape, const atomic_bool *cancel, lv_ledger *ledger,
+                                lever_error *error) {
     *out = NULL;
     const sizes s = sizes_of(output, shape);
     void *memory = NULL;
@@ -217,7 +221,7 @@ lever_status lv_draft_head_open(lv_draft_head **out, const lv_tensor *output, lv
     head->tensor.dims[1] = head->tensor.rows_count;
     head->tensor.bytes = s.rows_bytes;
     head->tensor.layout = lv_kernel_supports(s.type, output->dims[0]) ? LV_LAYOUT_TILES : LV_LAYOUT_ROWS;
-    const lever_status status = fill(head, run_bytes(output, &s), ledger, error);
+    const lever_status status = fill(head, run_bytes(output, &s), cancel, ledger, error);
     if (status != LEVER_OK) {
         lv_draft_head_close(&head);
         return status;

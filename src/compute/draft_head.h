@@ -21,10 +21,11 @@ typedef struct {
                    kept: a whole head has the bits of the model's own */
 } lv_draft_head_shape;
 
-/* `output` is the model's output matrix. */
+/* `output` is the model's output matrix. `cancel` (may be NULL) ends the reading with LEVER_E_CANCELLED. */
 uint64_t lv_draft_head_bytes(const lv_tensor *output, const lv_draft_head_shape *shape);
 lever_status lv_draft_head_open(lv_draft_head **head, const lv_tensor *output, lv_store *store,
-                                const lv_draft_head_shape *shape, lv_ledger *ledger, lever_error *error);
+                                const lv_draft_head_shape *shape, const atomic_bool *cancel, lv_ledger *ledger,
+                                lever_error *error);
 void lv_draft_head_close(lv_draft_head **head);
 
 /* Makes sure that these tokens have rows. When there is no room the extras that were added first leave. Reads from the

@@ -171,6 +171,7 @@ static lever_status open_store(lv_draft_model *draft, const lv_draft_model_optio
         .ledger = ledger,
         .progress = options->progress,
         .progress_user = options->progress_user,
+        .cancel = options->cancel,
     };
     const lever_status status = lv_store_open(&draft->store, &store, error);
     lv_free(pinned);
@@ -212,7 +213,7 @@ lever_status lv_draft_model_open_weights(lv_draft_model *draft, const lv_draft_m
     if (status == LEVER_OK) status = open_store(draft, options, ledger, error);
     if (status == LEVER_OK) {
         status = lv_draft_head_open(&draft->head, draft->model->output, draft->store, &lv_draft_model_head_shape,
-                                    ledger, error);
+                                    options->cancel, ledger, error);
     }
     if (status == LEVER_OK) status = open_forward(draft, options, ledger, error);
     if (status != LEVER_OK) lv_error_prefix(error, "the draft model: ");

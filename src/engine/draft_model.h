@@ -64,6 +64,7 @@ typedef struct {
     const lv_log *log;
     lever_progress_fn progress;
     void *progress_user;
+    const atomic_bool *cancel; /* ends the reading with LEVER_E_CANCELLED; may be NULL */
 } lv_draft_model_options;
 
 /* Reads the weights, the first time or anew. On failure the model is left with its files open; the two below take it as

@@ -49,6 +49,25 @@ fail:
     return lv_fail(error, LEVER_E_MEMORY, "the locks of the ring: %s", strerror(failure));
 }
 
+static void wait_for_a_read(lv_store *store, bool look_again_soon) {
+    if (!look_again_soon) {
+        pthread_cond_wait(&store->ended, &store->lock);
+        return;
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += CANCEL_LOOK_NS;
+    if (until.tv_nsec >= 1000000000L) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000L;
+    }
+    pthread_cond_timedwait(&store->ended, &store->lock, &until);
+}
+
+static bool is_cancelled(const lv_store_options *options) {
+    return options->cancel != NULL && atomic_load(options->cancel);
+}
+
 /* Reads what is pinned; the caller's thread waits and tells the progress. */
 static lever_status read_pinned_blocks(lv_store *store, lever_error *error) {
     const lv_store_options *options = &store->options;
@@ -64,8 +83,9 @@ static lever_status read_pinned_blocks(lv_store *store, lever_error *error) {
 
     pthread_mutex_lock(&store->lock);
     while (store->open_left > 0 && store->open_error.status == LEVER_OK) {
+        if (is_cancelled(options)) break;
         if (bytes_done == store->open_bytes_done) {
-            pthread_cond_wait(&store->ended, &store->lock);
+            wait_for_a_read(store, options->cancel != NULL);
             continue;
         }
         bytes_done = store->open_bytes_done;
@@ -74,6 +94,8 @@ static lever_status read_pinned_blocks(lv_store *store, lever_error *error) {
             options->progress(options->progress_user, LEVER_STAGE_OPEN, bytes_done, bytes_total);
         pthread_mutex_lock(&store->lock);
     }
+    if (store->open_error.status == LEVER_OK && is_cancelled(options))
+        lv_fail(&store->open_error, LEVER_E_CANCELLED, "cancelled");
     lever_status status = store->open_error.status;
     if (status != LEVER_OK && error != NULL) *error = store->open_error;
     store->open_next = store->layout->blocks_count; /* what is to be pinned from now on comes through the ring */
@@ -119,6 +141,7 @@ lever_status lv_store_open(lv_store **out, const lv_store_options *options, leve
         return status;
     }
     store->options.pinned = NULL;
+    store->options.cancel = NULL;
     pthread_mutex_lock(&store->lock);
     store->counters = (lv_store_counters){.ring_bytes = store->slots.bytes}; /* what follows is counted */
     pthread_mutex_unlock(&store->lock);
@@ -144,21 +167,6 @@ void lv_store_close(lv_store **out) {
 }
 
 /* --- Leases ------------------------------------------------------------------------------------------------------- */
-
-static void wait_for_a_read(lv_store *store, bool look_again_soon) {
-    if (!look_again_soon) {
-        pthread_cond_wait(&store->ended, &store->lock);
-        return;
-    }
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += CANCEL_LOOK_NS;
-    if (until.tv_nsec >= 1000000000L) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000L;
-    }
-    pthread_cond_timedwait(&store->ended, &store->lock, &until);
-}
 
 static lv_lease lease_of_slot(const lv_store *store, uint32_t slot) {
     const lv_slot *s = &store->ring.slots[slot];

@@ -45,6 +45,8 @@ typedef struct {
     lv_ledger *ledger;
     lever_progress_fn progress; /* LEVER_STAGE_OPEN while reading pinned blocks; may be NULL */
     void *progress_user;
+    const atomic_bool
+        *cancel; /* ends the opening with LEVER_E_CANCELLED when the reads that run are over; may be NULL */
 } lv_store_options;
 
 lever_status lv_store_open(lv_store **store, const lv_store_options *options, lever_error *error);

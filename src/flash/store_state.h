@@ -15,7 +15,7 @@ typedef struct {
 } lv_lane;
 
 struct lv_store {
-    lv_store_options options; /* `pinned` and `progress` are the opener's and not used later */
+    lv_store_options options; /* `pinned`, `progress` and `cancel` are the opener's and not used later */
     const lv_layout *layout;
     lv_area slots;    /* slots_count times slot_bytes; a slot belongs to who holds its lease or reads into it */
     lv_checks checks; /* const but for atomic marks; its scratch: rows_lock */

@@ -170,7 +170,8 @@ lever_status world_open(world *w, const char *path, const world_options *options
                                           .log = options->log,
                                           .ledger = options->ledger,
                                           .progress = options->progress,
-                                          .progress_user = options->progress_user};
+                                          .progress_user = options->progress_user,
+                                          .cancel = options->cancel};
         status = lv_store_open(&w->store, &store_options, error);
     }
     if (status != LEVER_OK) world_close(w);

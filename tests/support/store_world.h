@@ -32,6 +32,7 @@ typedef struct {
     const lv_clock *clock; /* NULL: the real one */
     lever_progress_fn progress;
     void *progress_user;
+    const atomic_bool *cancel;
     const lv_log *log;
 } world_options;
 

@@ -91,7 +91,7 @@ static void check_model(const char *path) {
     lever_error error;
     lv_draft_head *head = NULL;
     CHECK_OK(lv_draft_head_open(&head, without.model->output, without.store, &(lv_draft_head_shape){90, 20, false},
-                                NULL, &error));
+                                NULL, NULL, &error));
     assert_int_equal(lv_draft_head_rows_count(head), 96 + 32);
     const int32_t extras[] = {vocabulary - 1, 100, 5, 101, vocabulary, -1, vocabulary - 17, 100, INT32_MAX};
     CHECK_OK(lv_draft_head_add(head, extras, sizeof(extras) / sizeof(extras[0]), &error));
@@ -102,7 +102,7 @@ static void check_model(const char *path) {
     lv_draft_head_close(&head);
 
     CHECK_OK(lv_draft_head_open(&head, without.model->output, without.store,
-                                &(lv_draft_head_shape){UINT32_MAX - 15, 20, false}, NULL, &error));
+                                &(lv_draft_head_shape){UINT32_MAX - 15, 20, false}, NULL, NULL, &error));
     assert_true((int32_t)lv_draft_head_rows_count(head) >= vocabulary);
     assert_true((int32_t)lv_draft_head_rows_count(head) < vocabulary + 16);
     draft = compute_logits(&without, head);
@@ -147,7 +147,8 @@ static void check_extras(const char *path) {
     parts_open(&p, path, true);
     float *whole = compute_logits(&p, NULL);
     lv_draft_head *head = NULL;
-    CHECK_OK(lv_draft_head_open(&head, p.model->output, p.store, &(lv_draft_head_shape){16, 16, false}, NULL, &error));
+    CHECK_OK(
+        lv_draft_head_open(&head, p.model->output, p.store, &(lv_draft_head_shape){16, 16, false}, NULL, NULL, &error));
     int32_t tokens[20];
     for (int32_t i = 0; i < 20; i++) tokens[i] = 100 + 3 * i;
 
@@ -200,7 +201,7 @@ static uint32_t check_small(const char *path) {
     const lv_tensor *output = p.model->output;
     const size_t elements = (size_t)output->dims[0];
     lv_draft_head *head = NULL;
-    CHECK_OK(lv_draft_head_open(&head, output, p.store, &(lv_draft_head_shape){90, 16, true}, NULL, &error));
+    CHECK_OK(lv_draft_head_open(&head, output, p.store, &(lv_draft_head_shape){90, 16, true}, NULL, NULL, &error));
     const uint64_t opened = lv_draft_head_version(head);
     int32_t tokens[20];
     for (int32_t i = 0; i < 20; i++) tokens[i] = 110 + 3 * i;
@@ -236,7 +237,8 @@ static uint32_t check_small(const char *path) {
     free(file);
     free(tile);
     lv_draft_head_close(&head);
-    CHECK_OK(lv_draft_head_open(&head, output, p.store, &(lv_draft_head_shape){UINT32_MAX, 0, true}, NULL, &error));
+    CHECK_OK(
+        lv_draft_head_open(&head, output, p.store, &(lv_draft_head_shape){UINT32_MAX, 0, true}, NULL, NULL, &error));
     assert_int_equal(lv_draft_head_tensor(head)->type, output->type); /* a whole head is the model's own */
     lv_draft_head_close(&head);
     parts_close(&p);
@@ -265,11 +267,12 @@ static void test_failed_reads(void **state) {
     lv_draft_head *head = NULL;
     reads_fail = true;
     CHECK_FAILS(
-        lv_draft_head_open(&head, p.model->output, p.store, &(lv_draft_head_shape){16, 16, false}, NULL, &error),
+        lv_draft_head_open(&head, p.model->output, p.store, &(lv_draft_head_shape){16, 16, false}, NULL, NULL, &error),
         LEVER_E_IO, "output.weight");
     assert_null(head);
     reads_fail = false;
-    CHECK_OK(lv_draft_head_open(&head, p.model->output, p.store, &(lv_draft_head_shape){16, 16, false}, NULL, &error));
+    CHECK_OK(
+        lv_draft_head_open(&head, p.model->output, p.store, &(lv_draft_head_shape){16, 16, false}, NULL, NULL, &error));
     int32_t tokens[17];
     for (int32_t i = 0; i < 17; i++) tokens[i] = 40 + i;
     CHECK_OK(lv_draft_head_add(head, tokens, 16, &error));
@@ -287,6 +290,26 @@ static void test_failed_reads(void **state) {
     parts_close(&p);
 }
 
+/* A flag that is set already: nothing is read. */
+static void test_cancelled(void **state) {
+    (void)state;
+    lever_error error;
+    parts p;
+    parts_open(&p, one_model("llama-q4_0.gguf"), true);
+    lv_draft_head *head = NULL;
+    const lv_draft_head_shape shape = {16, 16, false};
+    atomic_bool cancel = true;
+    const uint64_t before = reads_of(&p);
+    CHECK_FAILS(lv_draft_head_open(&head, p.model->output, p.store, &shape, &cancel, NULL, &error), LEVER_E_CANCELLED,
+                "cancelled");
+    assert_null(head);
+    assert_int_equal(reads_of(&p), before);
+    atomic_store(&cancel, false);
+    CHECK_OK(lv_draft_head_open(&head, p.model->output, p.store, &shape, &cancel, NULL, &error));
+    lv_draft_head_close(&head);
+    parts_close(&p);
+}
+
 static void test_ledger(void **state) {
     (void)state;
     lever_error error;
@@ -298,15 +321,15 @@ static void test_ledger(void **state) {
         const uint64_t bytes = lv_draft_head_bytes(p.model->output, &shapes[i]);
         lv_draft_head *head = NULL;
         lv_ledger *ledger = lv_ledger_create(bytes);
-        CHECK_OK(lv_draft_head_open(&head, p.model->output, p.store, &shapes[i], ledger, &error));
+        CHECK_OK(lv_draft_head_open(&head, p.model->output, p.store, &shapes[i], NULL, ledger, &error));
         /* The buffer through which rows of another type come is given back. */
         const uint64_t buffer = shapes[i].small ? 96 * p.model->output->row_bytes : 0;
         assert_in_range(lv_ledger_used_by(ledger, LV_MEM_DRAFT), bytes - buffer, bytes);
         lv_draft_head_close(&head);
         lv_ledger_free(ledger);
         ledger = lv_ledger_create(bytes - 1);
-        CHECK_FAILS(lv_draft_head_open(&head, p.model->output, p.store, &shapes[i], ledger, &error), LEVER_E_BUDGET,
-                    "draft's head");
+        CHECK_FAILS(lv_draft_head_open(&head, p.model->output, p.store, &shapes[i], NULL, ledger, &error),
+                    LEVER_E_BUDGET, "draft's head");
         assert_null(head);
         lv_ledger_free(ledger);
     }
@@ -316,7 +339,7 @@ static void test_ledger(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits),         cmocka_unit_test(test_extras), cmocka_unit_test(test_small_rows),
-        cmocka_unit_test(test_failed_reads), cmocka_unit_test(test_ledger),
+        cmocka_unit_test(test_failed_reads), cmocka_unit_test(test_ledger), cmocka_unit_test(test_cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,7 +57,7 @@ static void test_who_computes(void **state) {
     parts_open(&p, LEVER_TINY_DIR "/qwen2-q4_k_m.gguf", true);
     lv_draft_head *head = NULL;
     CHECK_OK(lv_draft_head_open(&head, p.model->output, p.store,
-                                &(lv_draft_head_shape){p.model->hparams.vocabulary, 0, false}, NULL, &error));
+                                &(lv_draft_head_shape){p.model->hparams.vocabulary, 0, false}, NULL, NULL, &error));
     const size_t count = lv_draft_head_rows_count(head), vocabulary = p.model->hparams.vocabulary;
     float *wanted = NULL, *logits = calloc(count, sizeof(float));
     assert_non_null(logits);

@@ -116,6 +116,35 @@ static void opening_tells_its_progress(void **state) {
     world_close(&w);
 }
 
+static void cancel_it(void *user, lever_stage stage, uint64_t done, uint64_t total) {
+    (void)stage;
+    (void)done;
+    (void)total;
+    atomic_store((atomic_bool *)user, true);
+}
+
+/* By a flag that is set while blocks are read, or was set before; nothing is left then. */
+static void opening_can_be_cancelled(void **state) {
+    (void)state;
+    world w;
+    lever_error error;
+    lv_ledger *ledger = lv_ledger_create(LV_LEDGER_UNLIMITED);
+    atomic_bool cancel = false;
+    world_options options = {
+        .slots = 2, .lanes = 1, .pinned = 1, .ledger = ledger, .progress = cancel_it, .progress_user = &cancel};
+    options.cancel = &cancel;
+    CHECK_FAILS(world_open(&w, model, &options, &error), LEVER_E_CANCELLED, "cancelled");
+    assert_int_equal(lv_ledger_used(ledger), 0);
+    options.progress = NULL;
+    CHECK_FAILS(world_open(&w, model, &options, &error), LEVER_E_CANCELLED, "cancelled");
+    assert_int_equal(lv_ledger_used(ledger), 0);
+    atomic_store(&cancel, false);
+    CHECK_OK(world_open(&w, model, &options, &error));
+    CHECK_OK(world_pass(&w, true, &error));
+    world_close(&w);
+    lv_ledger_free(ledger);
+}
+
 static void the_head_follows_the_layers_when_wanted(void **state) {
     (void)state;
     world w;
@@ -486,6 +515,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(passes_show_the_file),
         cmocka_unit_test(opening_tells_its_progress),
+        cmocka_unit_test(opening_can_be_cancelled),
         cmocka_unit_test(the_head_follows_the_layers_when_wanted),
         cmocka_unit_test(any_order_shows_the_file),
         cmocka_unit_test(pinning_follows_what_is_said),
