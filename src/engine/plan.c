@@ -93,7 +93,8 @@ uint64_t lv_plan_session_bytes(const lv_model *model, uint32_t context_tokens) {
 uint64_t lv_plan_draft_session_bytes(const lv_model *target, const lv_model *draft, uint32_t context_tokens) {
     const uint64_t draft_logits = (uint64_t)LV_DRAFTING_WIDTH_MAX * lv_draft_model_head_rows(draft) * sizeof(float);
     const uint64_t target_logits = (uint64_t)LV_HEAD_ROWS_MAX * target->hparams.vocabulary * sizeof(float);
-    return lv_draft_model_session_bytes(draft, context_tokens) + draft_logits + target_logits + candidate_bytes;
+    return lv_draft_model_session_bytes(draft, context_tokens) + lv_area_booked_bytes((size_t)draft_logits) +
+           lv_area_booked_bytes((size_t)target_logits) + candidate_bytes;
 }
 
 /* Generous: what is missing here is missing when a session opens. */

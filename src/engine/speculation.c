@@ -32,7 +32,8 @@ struct lv_speculation {
     uint32_t children;
     bool slot_used[LV_DRAFT_TREE_SLOTS];
     lv_candidates *candidates;
-    float *logits; /* LV_DRAFTING_WIDTH_MAX x rows of the head */
+    lv_area logits_area;
+    float *logits; /* there: LV_DRAFTING_WIDTH_MAX x rows of the head; NULL while it rests */
     lv_logits_tokens head_tokens;
     int32_t *head_table; /* the tokens of all rows of the head, as they were at this version of it */
     uint64_t head_version;
@@ -427,9 +428,16 @@ static uint64_t logits_bytes(const lv_speculation *s) {
     return (uint64_t)LV_DRAFTING_WIDTH_MAX * lv_draft_model_head_rows(s->options.draft->model) * sizeof(float);
 }
 
+/* Areas of their own, like the cache: what rests is to be back with the system, and not in the allocator's heap. */
+static lever_status open_logits(const lv_speculation *s, uint64_t bytes, const char *what, lv_area *area,
+                                lever_error *error) {
+    const lv_area_options options = {.huge_pages = true, .touch = true};
+    return lv_area_open(area, s->options.ledger, LV_MEM_LOGITS, (size_t)bytes, &options, what, error);
+}
+
 void lv_speculation_rest(lv_speculation *s) {
     lv_kv_close(&s->kv);
-    lv_free(s->logits);
+    lv_area_close(&s->logits_area);
     s->logits = NULL;
     s->computed_count = 0;
 }
@@ -437,20 +445,19 @@ void lv_speculation_rest(lv_speculation *s) {
 lever_status lv_speculation_wake(lv_speculation *s, lever_error *error) {
     const lv_speculation_options *o = &s->options;
     const lv_kv_shape shape = lv_draft_model_cache_shape(o->draft->model, o->context_tokens);
-    void *memory = NULL;
-    LV_TRY(
-        lv_alloc_checked(&memory, o->ledger, LV_MEM_LOGITS, 1, (size_t)logits_bytes(s), "logits of the draft", error));
-    const lever_status status = lv_kv_open(&s->kv, o->ledger, &shape, error);
+    lever_status status = open_logits(s, logits_bytes(s), "logits of the draft", &s->logits_area, error);
+    if (status == LEVER_OK) status = lv_kv_open(&s->kv, o->ledger, &shape, error);
     if (status != LEVER_OK) {
-        lv_free(memory);
+        lv_speculation_rest(s);
         return status;
     }
-    s->logits = memory;
+    s->logits = (float *)(void *)s->logits_area.data;
     return LEVER_OK;
 }
 
 uint64_t lv_speculation_memory_bytes(const lv_speculation *s) {
-    return lv_draft_model_session_bytes(s->options.draft->model, s->options.context_tokens) + logits_bytes(s);
+    return lv_draft_model_session_bytes(s->options.draft->model, s->options.context_tokens) +
+           lv_area_booked_bytes((size_t)logits_bytes(s));
 }
 
 uint64_t lv_speculation_resting_bytes(const lv_speculation *s) {
@@ -503,12 +510,15 @@ void lv_speculation_close(lv_speculation **out) {
     lv_candidates_close(&s->candidates);
     lv_free(s->history);
     lv_free(s->head_table);
-    lv_free(s->logits);
-    lv_kv_close(&s->kv);
+    lv_speculation_rest(s);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     lv_free(s);
     *out = NULL;
+}
+
+const lv_speculation_options *lv_speculation_get_options(const lv_speculation *s) {
+    return &s->options;
 }
 
 void lv_speculation_truncate(lv_speculation *s, size_t tokens_count) {

@@ -31,6 +31,8 @@ typedef struct {
 lever_status lv_speculation_open(lv_speculation **speculation, const lv_speculation_options *options,
                                  lever_error *error);
 void lv_speculation_close(lv_speculation **speculation);
+/* As it was opened. */
+const lv_speculation_options *lv_speculation_get_options(const lv_speculation *speculation);
 
 /* While the draft is away (residency.h): gives the cache and the logits back. Nothing of the text is computed then, and
  * only truncating and closing are allowed until they are taken again. */
