@@ -21,7 +21,12 @@
  *
  * Errors. Every function that can fail returns a lever_status and, where `error` is not NULL, writes a message that
  * says what was tried, on what, what was found and what to do. The library never exits, never prints, never changes the
- * environment and keeps no global state. No callback is called while a lock is held.
+ * environment and keeps no global state.
+ *
+ * Callbacks are called without a lock of the engine's, so they may call what they like, but for three that come in the
+ * middle of a pass: the progress of a prompt (LEVER_STAGE_PREFILL), the logits of lever_session_score, and a line of
+ * the log that says that a device failed or a file is read through the page cache. These may call lever_session_cancel
+ * and lever_engine_set_budget, and nothing else of the same engine.
  *
  * Ownership. Strings and arrays in options are borrowed for the duration of the call. Pointers returned by accessors
  * are borrowed until their object is closed, or as stated. Every _close takes a pointer to the handle, accepts NULL and
@@ -90,7 +95,7 @@ typedef enum { LEVER_LOG_DEBUG = 0, LEVER_LOG_INFO = 1, LEVER_LOG_WARNING = 2 } 
 typedef void (*lever_log_fn)(void *user, lever_log_level level, const char *line);
 
 typedef enum {
-    LEVER_STAGE_OPEN = 0,    /* bytes of pinned weights read */
+    LEVER_STAGE_OPEN = 0,    /* bytes of pinned weights read; also those of a draft that comes back for an answer */
     LEVER_STAGE_PREFILL = 1, /* prompt tokens times layers computed */
     LEVER_STAGE_PACK = 2,    /* bytes written */
     LEVER_STAGE_VERIFY = 3,  /* bytes checked */
@@ -398,6 +403,7 @@ typedef struct {
     uint64_t cycles_scored; /* in which the predictor was asked */
     double prune_recall;    /* of the walk's steps to nodes of the pass, how many were to one that had stayed; 1: all */
     bool draft_dropped; /* the draft left in the middle of the answer: the target alone, with its memory, is faster */
+    bool draft_away;    /* it was wanted, but is away since it left in an answer before */
     lever_strategy strategy; /* that was in force */
     uint64_t ram_budget;     /* UINT64_MAX: none */
     uint64_t ram_used;       /* the ledger's, now */

@@ -441,7 +441,7 @@ static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, leve
     if (engine->options.trace_spans) LV_TRY(lv_spans_open(&engine->timeline, engine->ledger, error));
     if (!engine->phone) engine->spans = engine->timeline;
     engine->spans_origin_ns = lv_spans_begin(engine->spans);
-    LV_TRY(lv_residency_open(engine, error));
+    LV_TRY(lv_residency_open(engine, NULL, error));
     LV_TRY(open_costs(engine, error));
     open_predictor(engine);
     LV_TRY(open_store(engine, error));
@@ -546,7 +546,7 @@ static bool has_draft_failed(const lever_engine *engine) {
     if (!engine->draft || !engine->accelerator.draft) return false;
     pthread_mutex_t *lock = &((lever_engine *)(uintptr_t)engine)->residency.lock;
     pthread_mutex_lock(lock);
-    const lv_forward *forward = engine->draft->forward;
+    const lv_forward *forward = engine->residency.away ? NULL : engine->draft->forward;
     const bool failed = engine->accelerator.draft_lost || (forward && lv_forward_device_failed(forward));
     pthread_mutex_unlock(lock);
     return failed;

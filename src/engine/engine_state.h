@@ -1,7 +1,8 @@
 /* engine_state.h - what engine.c, session.c and budget.c share. Not for others.
  *
  * Locks. `pass_lock` is held for one pass over the layers and guards forward, rows and the store's leases.
- * `budget_lock` guards the budget's numbers and is never held while waiting. Order: pass_lock before budget_lock. */
+ * `budget_lock` guards the budget's numbers and is never held while waiting. Order: pass_lock, then the residency's,
+ * then budget_lock. */
 #ifndef LV_ENGINE_ENGINE_STATE_H
 #define LV_ENGINE_ENGINE_STATE_H
 
@@ -52,14 +53,16 @@ struct lever_engine {
     uint64_t spans_origin_ns;
 
     struct {
-        pthread_mutex_t lock;   /* taken before pass_lock */
-        uint64_t weight_bytes;  /* what its weights take */
-        uint64_t resting_bytes; /* that sessions gave up: their draft caches */
-        uint32_t users;         /* calls that are computing with it */
-        uint32_t drops_in_row;  /* how often it left since an answer was written with it to the end */
-        uint32_t skip_left;     /* answers without it, before it is read again */
-        bool away;              /* its weights are */
-    } residency;                /* of the draft (residency.h) */
+        pthread_mutex_t lock;    /* never held while reading, or while waiting for a pass */
+        uint64_t weight_bytes;   /* what its weights take */
+        uint64_t resting_bytes;  /* that sessions gave up: their draft caches */
+        uint64_t promised_bytes; /* that calls are about to take, and no block may have */
+        uint32_t users;          /* calls that are computing with it, or about to */
+        uint32_t drops_in_row;   /* how often it left since an answer was judged, and better with it */
+        uint32_t skip_left;      /* answers without it, before it is read again */
+        bool away;               /* its weights are */
+        bool coming;             /* away still, but a call reads them */
+    } residency;                 /* of the draft (residency.h) */
 
     pthread_mutex_t transform_lock; /* guards transform_scratch: lanes and the consumer turn blocks into tiles */
     void *transform_scratch;

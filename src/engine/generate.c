@@ -11,6 +11,9 @@
 
 enum { PIECE_BYTES_MAX = 1024, SPAN_BYTES_MAX = 256, PRUNE_CAP_DEFAULT = 50 };
 
+/* A cycle that takes more than so many usual ones was interrupted: it is judged as if it had taken these. */
+#define CYCLE_SECONDS_MOST 4.0
+
 void lever_generate_options_init(lever_generate_options *options) {
     memset(options, 0, sizeof(*options));
     options->temperature = 0.7f;
@@ -70,8 +73,11 @@ typedef struct {
     bool drafted;                      /* and it was used at first, but may have left since */
     counters_snapshot before;          /* the answer */
     lv_residency_progress first_cycle; /* how far the answer was behind it; no cycles: it is not over */
+    uint64_t timed_cycles;             /* those behind the first one, and what they took */
+    double timed_seconds;
+    bool pays; /* the draft, when it was last judged */
     bool tree_is_valid;
-    char *trace; /* a line; NULL: none is wanted */
+    char *trace; /* a line, "" when there is none; NULL: none is wanted */
     uint64_t ahead_cycles, ahead_hits, prune_lost;
 } generation;
 
@@ -156,13 +162,31 @@ static void give_tracks(const generation *g) {
 
 static void watch_cycle(void *user, const lv_cycle *cycle, const lv_cycle_result *result) {
     generation *g = user;
-    if (!g->trace) return;
-    lv_trace_line(g->trace, LV_TRACE_BYTES, cycle, result, g->session->statistics.cycles);
+    if (g->trace) lv_trace_line(g->trace, LV_TRACE_BYTES, cycle, result, g->session->statistics.cycles);
+}
+
+/* Behind the cycle, which holds the pass lock. */
+static void give_trace(const generation *g) {
+    if (!g->trace || !g->trace[0]) return;
     g->options->trace(g->options->trace_user, g->trace);
+    g->trace[0] = '\0';
+}
+
+/* What the draft is judged by: the session's own cycles, and not what happens between them or what they wait for. */
+static void time_cycle(generation *g, const lv_cycle_result *result) {
+    if (g->first_cycle.cycles == 0) return;
+    double seconds = result->seconds - lv_seconds(g->verification->turn_ns);
+    if (g->timed_cycles > 0) {
+        const double most = CYCLE_SECONDS_MOST * g->timed_seconds / (double)g->timed_cycles;
+        if (seconds > most) seconds = most;
+    }
+    g->timed_cycles++;
+    g->timed_seconds += seconds;
 }
 
 static void count_cycle(generation *g, const lv_cycle_result *result) {
     lever_statistics *s = &g->session->statistics;
+    time_cycle(g, result);
     s->nodes_drafted += result->expanded_count + result->expanded_ahead_count;
     s->nodes_accepted += result->path_count;
     g->ahead_cycles += result->ahead;
@@ -185,7 +209,7 @@ static lv_residency_progress progress_of(const generation *g) {
     return (lv_residency_progress){
         .tokens = session->statistics.completion_tokens,
         .cycles = session->statistics.cycles,
-        .seconds = lv_session_seconds_since(session, g->first_token_ns),
+        .seconds = g->timed_seconds,
         .bytes_read = store.bytes_read,
         .reading_seconds = lv_seconds(store.busy_ns),
     };
@@ -205,11 +229,12 @@ static void consider_dropping(generation *g) {
     }
     progress.tokens -= first->tokens;
     progress.cycles -= first->cycles;
-    progress.seconds -= first->seconds;
     progress.bytes_read -= first->bytes_read;
     progress.reading_seconds -= first->reading_seconds;
     double expected;
-    if (!lv_residency_is_better_without(engine, session->speculation, &progress, &expected)) return;
+    const bool worse = lv_residency_is_better_without(engine, session->speculation, &progress, &expected);
+    g->pays = !worse && lv_residency_is_judged(engine, &progress);
+    if (!worse) return;
     /* What was learned is kept as it is: plain passes that read less say nothing about the pair. */
     lv_costs_share_give(&engine->costs, &session->cycle.costs, &session->cycle.calibration);
     if (!lv_residency_drop(engine, session->speculation)) return;
@@ -251,6 +276,7 @@ static lever_status run_cycle(generation *g, lever_error *error) {
                           lv_clock_now_ns(session->clock)};
     lv_spans_add(session->engine->timeline, &span);
     give_spans(g);
+    give_trace(g);
     if (status != LEVER_OK) return status;
     g->tree_is_valid = true;
     count_cycle(g, &result);
@@ -315,6 +341,7 @@ static void set_policy(generation *g) {
     g->drafts = session->speculation && o->strategy != LEVER_STRATEGY_AR &&
                 lv_residency_enter(session->engine, session->speculation, LV_RESIDENCY_ANSWER);
     g->drafted = g->drafts;
+    session->statistics.draft_away = session->speculation && o->strategy != LEVER_STRATEGY_AR && !g->drafts;
     const double rate = cycle->drafting.rate;
     lv_drafting_init(&cycle->drafting, g->drafts ? o->strategy : LEVER_STRATEGY_AR);
     cycle->drafting.rate = rate;
@@ -496,7 +523,7 @@ lever_status lever_session_generate(lever_session *session, const lever_generate
     }
     fill_statistics(&g);
     learn_answer(&g);
-    end_drafting(&g, status == LEVER_OK);
+    end_drafting(&g, status == LEVER_OK && g.pays);
     if (finish) *finish = g.finish;
     status = lv_session_end_call(session, status);
 

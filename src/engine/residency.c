@@ -1,18 +1,29 @@
 /* residency.c - weights of the draft for blocks of the target, and back. The order keeps the sum within the budget at
- * every moment: what leaves goes first. Coming back waits for the pass that runs, since leases keep blocks. */
+ * every moment: what leaves goes first.
+ *
+ * Who is about to take memory is promised it first, under the pass lock: no block is leased then, so what is unpinned
+ * is back with the system when the promise stands. The memory is taken, and the weights are read, without any lock,
+ * while passes of other sessions go on. That is sound because weights and caches are no leases of the target's store;
+ * because passes pin only blocks that are marked, and whoever marks blocks anew leaves what is promised free; and
+ * because nobody looks at the draft before `coming` has ended, whose call is the only one that reads, and counts as a
+ * user, so that nothing is sent away meanwhile. A budget that is cut at that moment, or a session that opens, may have
+ * the memory all the same: then the ledger refuses, as it may refuse at any time, and what was given up stays so. */
 #include "engine/residency.h"
 
+#include <math.h>
+
 enum {
-    CYCLES_LEAST = 8,     /* of an answer, before it is judged: its first tokens are the hardest to guess */
-    SKIPPED_DOUBLINGS = 4 /* answers without the draft: 1, 3, 7, 15 */
+    CYCLES_LEAST = 8,        /* of an answer, before it is judged: its first tokens are the hardest to guess */
+    SKIPPED_DOUBLINGS = 4,   /* answers without the draft: 1, 3, 7, 15 */
+    OPENING_BYTES = 2 << 20, /* besides the weights, while they are read: lanes, a buffer for rows of the head */
 };
 
-/* The draft leaves where it gives less than this share of what is expected of the target alone. That is a guess from
- * rates, which plain passes were measured to fall short of by a fifth, since two threads that compute and two that read
- * share the cores; and a text that goes on repeats itself, so that it is easier to guess later. */
+/* The draft leaves where it gives less than this share of what is expected of the target alone. That is a guess, which
+ * plain passes were measured to fall short of by a fifth, since two threads that compute and two that read share the
+ * cores; and a text that goes on repeats itself, so that it is easier to guess later. */
 static const double margin = 0.65;
 
-lever_status lv_residency_open(lever_engine *engine, lever_error *error) {
+lever_status lv_residency_open(lever_engine *engine, const atomic_bool *cancel, lever_error *error) {
     if (!engine->draft) return LEVER_OK;
     const lv_draft_model_options options = {
         .threads = engine->threads,
@@ -23,8 +34,11 @@ lever_status lv_residency_open(lever_engine *engine, lever_error *error) {
         .log = &engine->log,
         .progress = engine->options.progress,
         .progress_user = engine->options.progress_user,
+        .cancel = cancel,
     };
-    const uint64_t before = lv_ledger_used(engine->ledger);
+    /* Norms and biases stay when the rest leaves. */
+    const uint64_t staying = engine->draft->weights->vectors ? 0 : lv_weights_vector_bytes(engine->draft->model);
+    const uint64_t before = lv_ledger_used(engine->ledger) + staying;
     LV_TRY(lv_draft_model_open_weights(engine->draft, &options, engine->ledger, error));
     const uint64_t now = lv_ledger_used(engine->ledger);
     if (engine->residency.weight_bytes == 0) engine->residency.weight_bytes = now - before;
@@ -33,68 +47,100 @@ lever_status lv_residency_open(lever_engine *engine, lever_error *error) {
 
 /* --- Coming and going -------------------------------------------------------------------------------------------- */
 
-/* What was given up: the target's blocks have it. */
-static uint64_t absent_bytes(const lever_engine *engine) {
-    return (engine->residency.away ? engine->residency.weight_bytes : 0) + engine->residency.resting_bytes;
+/* Pins what is left beside the draft, and what was promised. Blocks have what was given up. False, with nothing
+ * changed: there is not as much. The residency's lock is held here and below, where nothing else is said. */
+static bool repin(lever_engine *engine) {
+    const bool absent = engine->residency.away && !engine->residency.coming;
+    const uint64_t given_up = (absent ? engine->residency.weight_bytes : 0) + engine->residency.resting_bytes;
+    return lv_budget_repin(engine, given_up, engine->residency.promised_bytes);
 }
 
 static void send_away(lever_engine *engine) {
     engine->residency.away = true;
     lv_draft_model_close_weights(engine->draft);
-    lv_budget_repin(engine, absent_bytes(engine), 0);
 }
 
-static bool bring_back(lever_engine *engine) {
-    lever_error error;
+static void back_off(lever_engine *engine) {
+    if (engine->residency.drops_in_row < SKIPPED_DOUBLINGS) engine->residency.drops_in_row++;
+    engine->residency.skip_left = (1u << engine->residency.drops_in_row) - 1;
+}
+
+/* What a call is about to take: its session's cache, and the weights, if it is the one that reads them. */
+typedef struct {
+    uint64_t cache_bytes, weight_bytes;
+} wanted;
+
+static void end_promise(lever_engine *engine, const wanted *w, bool taken) {
+    engine->residency.promised_bytes -= w->cache_bytes + w->weight_bytes;
+    if (!taken) engine->residency.resting_bytes += w->cache_bytes;
+}
+
+/* False, with nothing changed: there is not as much. Takes both locks. */
+static bool promise(lever_engine *engine, const wanted *w) {
     pthread_mutex_lock(&engine->pass_lock);
-    lever_status status = LEVER_E_BUDGET;
-    if (lv_budget_repin(engine, engine->residency.resting_bytes, engine->residency.weight_bytes)) {
-        status = lv_residency_open(engine, &error);
-        engine->residency.away = false;
-        if (status != LEVER_OK) {
-            lv_log_write(&engine->log, LEVER_LOG_INFO, "the draft model stays out: %s", error.message);
-            send_away(engine);
-        }
-    }
+    pthread_mutex_lock(&engine->residency.lock);
+    engine->residency.resting_bytes -= w->cache_bytes;
+    engine->residency.promised_bytes += w->cache_bytes + w->weight_bytes;
+    const bool granted = repin(engine);
+    if (!granted) end_promise(engine, w, false);
+    pthread_mutex_unlock(&engine->residency.lock);
     pthread_mutex_unlock(&engine->pass_lock);
-    return status == LEVER_OK;
+    return granted;
 }
 
-/* Keeps free what a session gave up: for itself, or for another one when it ends. False: there is not as much. */
-static bool free_resting(lever_engine *engine, uint64_t bytes) {
-    engine->residency.resting_bytes -= bytes;
-    return lv_budget_repin(engine, absent_bytes(engine), bytes);
+/* The same with what opening wants besides, where there is as much. */
+static bool promise_most(lever_engine *engine, wanted *w) {
+    if (w->weight_bytes > 0) {
+        w->weight_bytes += OPENING_BYTES;
+        if (promise(engine, w)) return true;
+        w->weight_bytes -= OPENING_BYTES;
+    }
+    return promise(engine, w);
 }
 
-static bool wake(lever_engine *engine, lv_speculation *speculation) {
-    const uint64_t bytes = lv_speculation_resting_bytes(speculation);
-    if (bytes == 0) return true;
+/* The call has what it wanted, or goes on without the draft. Weights that nobody uses are of no use here. They are
+ * tried ever more seldom, unless nothing was read in vain or somebody said so. */
+static void settle(lever_engine *engine, const wanted *w, bool granted, bool comes, lever_status status) {
+    if (granted) end_promise(engine, w, status == LEVER_OK);
+    if (comes) engine->residency.away = engine->residency.coming = false;
+    if (status != LEVER_OK && --engine->residency.users == 0) {
+        send_away(engine);
+        if (status != LEVER_E_CANCELLED && (granted || !comes)) back_off(engine);
+    }
+    repin(engine);
+}
+
+/* By who counts as a user already; `comes`: who reads the weights. Without a lock. */
+static bool take(lever_engine *engine, lv_speculation *speculation, bool comes) {
+    wanted w = {.cache_bytes = lv_speculation_resting_bytes(speculation),
+                .weight_bytes = comes ? engine->residency.weight_bytes : 0};
+    if (!comes && w.cache_bytes == 0) return true;
     lever_error error;
     lever_status status = LEVER_E_BUDGET;
-    pthread_mutex_lock(&engine->pass_lock);
-    if (free_resting(engine, bytes)) {
-        status = lv_speculation_wake(speculation, &error);
-        if (status != LEVER_OK) lv_log_write(&engine->log, LEVER_LOG_INFO, "no draft for now: %s", error.message);
+    const bool granted = promise_most(engine, &w);
+    if (granted) {
+        status = comes ? lv_residency_open(engine, lv_speculation_get_options(speculation)->cancel, &error) : LEVER_OK;
+        if (status == LEVER_OK && w.cache_bytes > 0) status = lv_speculation_wake(speculation, &error);
     }
-    if (status != LEVER_OK) {
-        engine->residency.resting_bytes += bytes;
-        if (engine->residency.users == 0) send_away(engine);
+    pthread_mutex_lock(&engine->residency.lock);
+    settle(engine, &w, granted, comes, status);
+    pthread_mutex_unlock(&engine->residency.lock);
+    if (granted && status != LEVER_OK && status != LEVER_E_CANCELLED) {
+        lv_log_write(&engine->log, LEVER_LOG_INFO, "the draft model stays out: %s", error.message);
     }
-    pthread_mutex_unlock(&engine->pass_lock);
     return status == LEVER_OK;
 }
 
 bool lv_residency_enter(lever_engine *engine, lv_speculation *speculation, lv_residency_use use) {
     if (!engine->draft) return false;
     pthread_mutex_lock(&engine->residency.lock);
-    bool here = !engine->residency.away;
-    if (!here && engine->residency.skip_left == 0) here = bring_back(engine);
-    if (here) here = wake(engine, speculation);
-    if (!here && engine->residency.skip_left == 0) engine->residency.skip_left = 1;
-    if (!here && use == LV_RESIDENCY_ANSWER) engine->residency.skip_left--;
+    const bool comes = engine->residency.away && !engine->residency.coming && engine->residency.skip_left == 0;
+    const bool here = !engine->residency.away || comes;
+    if (comes) engine->residency.coming = true;
     if (here) engine->residency.users++;
+    if (!here && !engine->residency.coming && use == LV_RESIDENCY_ANSWER) engine->residency.skip_left--;
     pthread_mutex_unlock(&engine->residency.lock);
-    return here;
+    return here && take(engine, speculation, comes);
 }
 
 void lv_residency_leave(lever_engine *engine, bool paid) {
@@ -109,12 +155,12 @@ bool lv_residency_drop(lever_engine *engine, lv_speculation *speculation) {
     const bool alone = engine->residency.users == 1;
     if (alone) {
         engine->residency.users = 0;
-        if (engine->residency.drops_in_row < SKIPPED_DOUBLINGS) engine->residency.drops_in_row++;
-        engine->residency.skip_left = (1u << engine->residency.drops_in_row) - 1;
+        back_off(engine);
         if (lv_forward_device_failed(engine->draft->forward)) engine->accelerator.draft_lost = true;
         lv_speculation_rest(speculation);
         engine->residency.resting_bytes += lv_speculation_resting_bytes(speculation);
         send_away(engine);
+        repin(engine);
     }
     pthread_mutex_unlock(&engine->residency.lock);
     return alone;
@@ -123,30 +169,43 @@ bool lv_residency_drop(lever_engine *engine, lv_speculation *speculation) {
 void lv_residency_forget(lever_engine *engine, lv_speculation *speculation) {
     const uint64_t bytes = speculation ? lv_speculation_resting_bytes(speculation) : 0;
     if (bytes == 0) return;
-    pthread_mutex_lock(&engine->residency.lock);
     pthread_mutex_lock(&engine->pass_lock);
-    free_resting(engine, bytes);
-    pthread_mutex_unlock(&engine->pass_lock);
+    pthread_mutex_lock(&engine->residency.lock);
+    engine->residency.resting_bytes -= bytes;
+    engine->residency.promised_bytes += bytes;
+    repin(engine);
+    engine->residency.promised_bytes -= bytes;
     pthread_mutex_unlock(&engine->residency.lock);
+    pthread_mutex_unlock(&engine->pass_lock);
 }
 
 /* --- Judging ----------------------------------------------------------------------------------------------------- */
 
+bool lv_residency_is_judged(const lever_engine *engine, const lv_residency_progress *progress) {
+    const bool may =
+        !engine->options.draft_forced && engine->options.target_ram_percent < 0 && !engine->costs.costs.frozen;
+    return may && engine->plan.table.pass_read_bytes > 0 && progress->cycles >= CYCLES_LEAST && progress->seconds > 0;
+}
+
+/* Of a plain pass, as it was measured. Where passes with all threads were not, one thread says how long it takes at
+ * the least: no number of threads does better than share its work. */
+static double layer_seconds(const lever_engine *engine, const lv_costs *costs) {
+    const double all = lv_cost_curve_at(&costs->layers[LV_SPLIT_ALL], 1);
+    return fmax(all, lv_cost_curve_at(&costs->layers[LV_SPLIT_ONE], 1) / engine->threads);
+}
+
 bool lv_residency_is_better_without(const lever_engine *engine, const lv_speculation *speculation,
                                     const lv_residency_progress *progress, double *tokens_per_second) {
     const lever_plan *table = &engine->plan.table;
-    const bool may =
-        !engine->options.draft_forced && engine->options.target_ram_percent < 0 && !engine->costs.costs.frozen;
-    if (!may || table->pass_read_bytes == 0 || progress->cycles < CYCLES_LEAST || progress->seconds <= 0) return false;
+    if (!lv_residency_is_judged(engine, progress)) return false;
     const uint64_t given_up = engine->residency.weight_bytes + lv_speculation_memory_bytes(speculation);
-    const lv_plan_rates rates = {
-        .read_bytes = table->pass_read_bytes > given_up ? table->pass_read_bytes - given_up : 0,
-        .layer_bytes = table->layer_bytes,
-        .head_bytes = table->head_bytes,
-        .io_bytes_per_second = progress->reading_seconds > 0 ? (double)progress->bytes_read / progress->reading_seconds
-                                                             : table->io_bytes_per_second,
-        .memory_bytes_per_second = table->memory_bytes_per_second,
-    };
-    *tokens_per_second = lv_plan_speed_plain(&rates);
+    const uint64_t read_bytes = table->pass_read_bytes > given_up ? table->pass_read_bytes - given_up : 0;
+    const double io =
+        lv_plan_rate_or(progress->reading_seconds > 0 ? (double)progress->bytes_read / progress->reading_seconds
+                                                      : table->io_bytes_per_second,
+                        LV_PLAN_IO_ASSUMED);
+    const lv_costs *costs = lv_speculation_get_options(speculation)->costs;
+    const double pass = fmax((double)read_bytes / io, layer_seconds(engine, costs));
+    *tokens_per_second = 1 / (pass + lv_cost_curve_at(&costs->head, 1));
     return (double)progress->tokens / progress->seconds < margin * *tokens_per_second;
 }

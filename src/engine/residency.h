@@ -7,37 +7,41 @@
  * ever more seldom as long as it does not pay; the cache is computed anew from the text. Caches of other sessions stay.
  * Text does not depend on it.
  *
- * Who computes with the draft has entered; it leaves only when nobody else is in. Any thread. */
+ * Who computes with the draft has entered; it leaves only when nobody else is in. While it is read for one call, others
+ * go on without it. Any thread, with no lock held: messages and progress are given out from here. */
 #ifndef LV_ENGINE_RESIDENCY_H
 #define LV_ENGINE_RESIDENCY_H
 
 #include "engine/engine_state.h"
 #include "engine/speculation.h"
 
-/* Reads the draft's weights, if there is a draft. */
-lever_status lv_residency_open(lever_engine *engine, lever_error *error);
+/* Reads the draft's weights, if there is a draft. `cancel` may be NULL. */
+lever_status lv_residency_open(lever_engine *engine, const atomic_bool *cancel, lever_error *error);
 
 typedef enum {
     LV_RESIDENCY_PROMPT, /* a prompt is computed */
     LV_RESIDENCY_ANSWER  /* an answer begins: counted, for when the draft is read again */
 } lv_residency_use;
 
-/* True: the draft is here, and what the session has of it, and stays until lv_residency_leave. Waits for its weights
- * when it is their turn to come back. False: there is none at present. */
+/* True: the draft is here, and what the session has of it, and stays until lv_residency_leave. Reads its weights when
+ * it is their turn to come back, unless the session is cancelled. False: there is none at present. */
 bool lv_residency_enter(lever_engine *engine, lv_speculation *speculation, lv_residency_use use);
-/* `paid`: an answer was written with it to the end. */
+/* `paid`: an answer was written with it to the end, and lv_residency_is_better_without had nothing against it. */
 void lv_residency_leave(lever_engine *engine, bool paid);
 
 /* What an answer was like so far, its first cycle left out. */
 typedef struct {
     uint64_t tokens, cycles;
-    double seconds;
+    double seconds; /* of its own cycles, without what they waited for others */
     uint64_t bytes_read;
     double reading_seconds; /* in which a read was in flight */
 } lv_residency_progress;
 
+/* Whether the plan leaves a choice, and the answer is long enough to judge the draft by. */
+bool lv_residency_is_judged(const lever_engine *engine, const lv_residency_progress *progress);
+
 /* Whether the target alone is expected to be faster by a clear margin, with the draft's memory for its blocks:
- * `tokens_per_second` is what it is expected to give. */
+ * `tokens_per_second` is what it is expected to give, by the session's costs. */
 bool lv_residency_is_better_without(const lever_engine *engine, const lv_speculation *speculation,
                                     const lv_residency_progress *progress, double *tokens_per_second);
 

@@ -8,7 +8,7 @@
 void lv_verification_begin(lv_verification *v, lever_session *session, const lv_sampling *sampling) {
     v->session = session;
     v->sampling = sampling;
-    v->pass_end_ns = 0;
+    v->pass_end_ns = v->turn_ns = 0;
     v->holds_lock = false;
 }
 
@@ -26,7 +26,9 @@ lv_buckets lv_session_buckets(const lever_session *session) {
 }
 
 static void lock(lv_verification *v) {
+    const uint64_t begin_ns = lv_clock_now_ns(v->session->clock);
     pthread_mutex_lock(&v->session->engine->pass_lock);
+    v->turn_ns = lv_clock_now_ns(v->session->clock) - begin_ns;
     v->holds_lock = true;
 }
 
