@@ -41,6 +41,7 @@ void statistics_write(json *out, const lever_statistics *s, double open_seconds,
     json_unsigned(out, "cycles_scored", s->cycles_scored);
     json_number(out, "prune_recall", s->prune_recall);
     json_bool(out, "draft_dropped", s->draft_dropped);
+    json_bool(out, "draft_away", s->draft_away);
     json_number(out, "head_seconds", s->head_seconds);
     json_unsigned(out, "ram_budget", s->ram_budget == UINT64_MAX ? 0 : s->ram_budget);
     json_unsigned(out, "ram_peak", s->ram_peak);

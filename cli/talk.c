@@ -276,6 +276,12 @@ static void describe_cycles(const talk *opened, const lever_statistics *s, char 
              100.0 * s->draft_hidden_seconds / s->draft_seconds);
 }
 
+/* Why an answer is written without the draft, or its end is. */
+static const char *describe_draft(const lever_statistics *s) {
+    if (s->draft_dropped) return ", the draft left: the target is expected to be faster with its memory";
+    return s->draft_away ? ", the draft is away for now: it left in an answer before" : "";
+}
+
 /* "simulated on OnePlus 12 (Snapdragon 8 Gen 3), root, 1.71 J a token: ": whose seconds the line tells. */
 static void describe_phone(const talk *opened, const lever_statistics *s, char *text, size_t capacity) {
     text[0] = '\0';
@@ -301,9 +307,10 @@ void talk_show_statistics(const talk *opened, const reply *answer, uint64_t seed
     describe_cycles(opened, s, cycles, sizeof cycles);
     describe_phone(opened, s, phone, sizeof phone);
     note(opened->options,
-         "%s%" PRIu64 " tokens%s%s%s; prompt %" PRIu64 " tokens (%" PRIu64 " kept) in %.1f s; memory %s%s; seed "
+         "%s%" PRIu64 " tokens%s%s%s%s; prompt %" PRIu64 " tokens (%" PRIu64 " kept) in %.1f s; memory %s%s; seed "
          "%" PRIu64 "; %s",
-         phone, s->completion_tokens, rate, cycles, per_token, s->prompt_tokens, s->prompt_tokens_reused,
-         s->prefill_seconds, lv_format_size(s->rss_peak > 0 ? s->rss_peak : s->ram_peak, peak, sizeof peak), budget,
-         seed, lever_finish_text(answer->finish));
+         phone, s->completion_tokens, rate, cycles, describe_draft(s), per_token, s->prompt_tokens,
+         s->prompt_tokens_reused, s->prefill_seconds,
+         lv_format_size(s->rss_peak > 0 ? s->rss_peak : s->ram_peak, peak, sizeof peak), budget, seed,
+         lever_finish_text(answer->finish));
 }

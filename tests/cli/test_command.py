@@ -19,8 +19,8 @@ from tiny import LEVER, MODEL, MODELS, SCRATCH, environment, lever
 KEYS = """text tokens finish_reason device prompt_tokens completion_tokens prefill_seconds prefill_passes open_seconds
 first_token_seconds decode_seconds tokens_per_second strategy cycles tokens_per_cycle nodes_drafted nodes_verified
 nodes_padded nodes_pruned nodes_accepted layer_rows device_layer_rows padded_layer_rows bytes_read bytes_per_token io_seconds io_bandwidth io_utilisation
-compute_seconds draft_seconds draft_hidden_seconds ahead_hit_rate cycles_scored prune_recall draft_dropped head_seconds ram_budget
-ram_peak rss_peak
+compute_seconds draft_seconds draft_hidden_seconds ahead_hit_rate cycles_scored prune_recall draft_dropped draft_away head_seconds
+ram_budget ram_peak rss_peak
 huge_page_bytes target_layers target_bytes_pinned ring_bytes seed""".split()
 
 
