@@ -14,6 +14,7 @@ MIB = 1 << 20
 
 # What the pair as it was pulled must reach, as a share of what the Q4_0 target must.
 AS_PULLED = 0.85
+RATE = "decode_tokens_per_second"
 
 
 @dataclasses.dataclass
@@ -206,61 +207,76 @@ def _by_task(benchmark, case, title, values, least, least_of=None):
     return figures
 
 
-def _speculation_figures():
-    rate = "decode_tokens_per_second"
+def _equal_ram_figures(pair, factor, said):
     figures = []
     for budget, least in (("900M", 2.2), ("1.0G", 1.5), ("1.2G", 1.0), ("1.5G", 1.25)):
-        case = "q4_0/" + budget
+        case, title = f"{pair}/{budget}", f"{said}equal --ram of {budget}"
+        over_plain = ratio("lever", "ar", RATE)
         figures += [
-            *_by_task("equal_ram", case, f"equal --ram of {budget}: lever / ar", ratio("lever", "ar", rate), least),
-            Figure("equal_ram", case, f"equal --ram of {budget}: lever / ar, worst prompt", ratio("lever", "ar", rate),
-                   0.97, worst=True),
-            Figure("equal_ram", case, f"equal --ram of {budget}: rss_peak / --ram", each("lever", _within_ram),
-                   at_most=1, worst=True),
-            Figure("equal_ram", case, f"equal --ram of {budget}: the same text", same_text, 1, worst=True),
+            *_by_task("equal_ram", case, f"{title}: lever / ar", over_plain, least * factor),
+            Figure("equal_ram", case, f"{title}: lever / ar, worst prompt", over_plain, 0.97, worst=True),
+            Figure("equal_ram", case, f"{title}: rss_peak / --ram", each("lever", _within_ram), at_most=1, worst=True),
+            Figure("equal_ram", case, f"{title}: the same text", same_text, 1, worst=True),
         ]
-    figures += [
-        Figure("equal_ram", "q4_0/900M", "equal --ram of 900M: lever / the better of chain and edge",
-               best_of("lever", ("chain", "edge"), rate), 1.3),
-        Figure("equal_memory", "q4_0", "cgroup of 900 MiB: lever / llama.cpp's best",
-               best_of("lever", PEERS, rate), 3.5),
-        Figure("equal_memory", "deep", "4 GB in a cgroup of 1.2G: lever / llama.cpp with mmap, plain",
-               ratio("lever", "peer", rate), 12),
-        Figure("equal_memory", "deep", "4 GB in a cgroup of 1.2G: lever / llama.cpp's best", best_of("lever", PEERS, rate), 4),
-        Figure("equal_memory", "deep", "lever in 1.2G / llama.cpp with all 4 GB in memory, plain",
-               ratio("lever", "peer_resident", rate), 0.6),
-        Figure("equal_ram", "pulled/900M", "as pulled, equal --ram of 900M: lever / ar", ratio("lever", "ar", rate),
-               2.2 * AS_PULLED),
-        Figure("share", "pulled/0", "as pulled, nothing pinned: lever / ar", ratio("lever", "ar", rate),
-               6.5 * AS_PULLED),
-        Figure("share", "pulled/50", "as pulled, half pinned: lever / ar", ratio("lever", "ar", rate), 4.5 * AS_PULLED),
-        *_by_task("share", "q4_0/0", "nothing pinned: lever / ar", ratio("lever", "ar", rate), 6.5,
-                  {"code": 9, "maths": 6.5, "dialogue": 4.2}),
-        *_by_task("share", "q4_0/0", "nothing pinned: lever / chain", ratio("lever", "chain", rate), 1.4),
-        *_by_task("share", "q4_0/0", "nothing pinned: lever / edge", ratio("lever", "edge", rate), 1.2),
-        Figure("share", "q4_0/0", "nothing pinned: lever / llama.cpp with everything in memory",
-               ratio("lever", "peer", rate), 0.75),
-        Figure("share", "q4_0/0", "nothing pinned: first token with a draft / without",
+    better = best_of("lever", ("chain", "edge"), RATE)
+    title = f"{said}equal --ram of 900M: lever / the better of chain and edge"
+    return [*figures, Figure("equal_ram", f"{pair}/900M", title, better, 1.3 * factor)]
+
+
+def _share_figures(pair, factor, said):
+    def over(arm):
+        return ratio("lever", arm, RATE)
+
+    def hidden(row):
+        return row["values"]["draft_hidden_seconds"] / max(row["values"]["draft_seconds"], 1e-9)
+
+    tasks = {"code": 9 * factor, "maths": 6.5 * factor, "dialogue": 4.2 * factor}
+    nothing, half, full, warm = (f"{pair}/{case}" for case in ("0", "50", "100", "0 warm"))
+    figures = [
+        *_by_task("share", nothing, f"{said}nothing pinned: lever / ar", over("ar"), 6.5 * factor, tasks),
+        *_by_task("share", nothing, f"{said}nothing pinned: lever / chain", over("chain"), 1.4 * factor),
+        *_by_task("share", nothing, f"{said}nothing pinned: lever / edge", over("edge"), 1.2 * factor),
+        Figure("share", nothing, f"{said}nothing pinned: lever / llama.cpp with everything in memory", over("peer"),
+               0.75 * factor),
+        Figure("share", nothing, f"{said}nothing pinned: first token with a draft / without",
                ratio("lever", "ar", "first_token_seconds"), at_most=1.05),
-        *_by_task("share", "q4_0/50", "half pinned: lever / ar", ratio("lever", "ar", rate), 4.5),
-        Figure("share", "q4_0/50", "half pinned: lever / llama.cpp with everything in memory",
-               ratio("lever", "peer", rate), 1.05),
-        Figure("share", "q4_0/100", "all pinned: lever / llama.cpp with everything in memory",
-               ratio("lever", "peer", rate), 1.3),
-        Figure("share", "q4_0/100", "all pinned: lever / the better of llama.cpp plain and with its own speculation",
-               best_of("lever", PEERS, rate), 1.3),
-        Figure("share", "q4_0/100", "all pinned: lever / ar", ratio("lever", "ar", rate)),
-        *_by_task("share", "q4_0/0 warm", "temperature 0.8, nothing pinned: lever / ar", ratio("lever", "ar", rate),
-                  4.5),
+        *_by_task("share", half, f"{said}half pinned: lever / ar", over("ar"), 4.5 * factor),
+        Figure("share", half, f"{said}half pinned: lever / llama.cpp with everything in memory", over("peer"),
+               1.05 * factor),
+        Figure("share", full, f"{said}all pinned: lever / llama.cpp with everything in memory", over("peer")),
+        Figure("share", full,
+               f"{said}all pinned: lever / the better of llama.cpp plain and with its own speculation",
+               best_of("lever", PEERS, RATE), 1.3 * factor),
+        Figure("share", full, f"{said}all pinned: lever / ar", over("ar")),
+        *_by_task("share", warm, f"{said}temperature 0.8, nothing pinned: lever / ar", over("ar"), 4.5 * factor),
     ]
-    for case in ("q4_0/0", "q4_0/50", "q4_0/100", "q4_0/0 warm", "pulled/0"):
-        figures.append(Figure("share", case, "the same text", same_text, 1, worst=True))
+    figures += [Figure("share", case, f"{said}the same text", same_text, 1, worst=True)
+                for case in (nothing, half, full, warm)]
     for key in ("io_utilisation", "ahead_hit_rate"):
-        figures.append(Figure("share", "q4_0/0", f"nothing pinned: {key}",
+        figures.append(Figure("share", nothing, f"{said}nothing pinned: {key}",
                               each("lever", lambda row, key=key: row["values"].get(key))))
-    figures.append(Figure("share", "q4_0/0", "nothing pinned: share of draft time hidden",
-                          each("lever", lambda row: row["values"]["draft_hidden_seconds"]
-                               / max(row["values"]["draft_seconds"], 1e-9))))
+    return [*figures, Figure("share", nothing, f"{said}nothing pinned: share of draft time hidden", each("lever", hidden))]
+
+
+def _equal_memory_figures():
+    deep = "4 GB, equal --ram of 1.2G: lever / "
+    return [
+        *_by_task("equal_ram", "deep/1.2G", deep + "ar", ratio("lever", "ar", RATE), 7),
+        *_by_task("equal_ram", "deep/1.2G", deep + "chain", ratio("lever", "chain", RATE), 1.4),
+        Figure("equal_memory", "q4_0", "cgroup of 900 MiB: lever / llama.cpp's best", best_of("lever", PEERS, RATE), 3.5),
+        Figure("equal_memory", "deep", "4 GB in a cgroup of 1.2G: lever / llama.cpp with mmap, plain",
+               ratio("lever", "peer", RATE), 12),
+        Figure("equal_memory", "deep", "4 GB in a cgroup of 1.2G: lever / llama.cpp's best",
+               best_of("lever", PEERS, RATE), 4),
+        Figure("equal_memory", "deep", "lever in 1.2G / llama.cpp with all 4 GB in memory, plain",
+               ratio("lever", "peer_resident", RATE), 0.6),
+    ]
+
+
+def _speculation_figures():
+    figures = _equal_memory_figures()
+    for pair, factor, said in (("q4_0", 1, ""), ("pulled", AS_PULLED, "as pulled, ")):
+        figures += [*_equal_ram_figures(pair, factor, said), *_share_figures(pair, factor, said)]
     return figures
 
 

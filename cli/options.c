@@ -88,7 +88,8 @@ static const option_row table[] = {
      "TARGET or TARGET,DRAFT: sizes that --phone takes the models to have (default: their own)",
      "llama-3.1-8b-q4_0,llama-3.2-1b-q4_0", NULL},
     {"strategy", 0, KIND_CHOICE, FIELD(strategy), ON_ANSWER, 0, 0, "NAME",
-     "how tokens are found: lever (default; plain without a draft), ar (plain), chain or edge; the text is the same",
+     "how tokens are found: lever (default; without a draft by look-up alone), ar (plain), chain or edge; the text is "
+     "the same",
      "lever", strategies},
     {"chain-length", 0, KIND_COUNT, FIELD(chain_length), ON_ANSWER, 1, 63, "N",
      "tokens that --strategy chain drafts (default 12)", "8", NULL},

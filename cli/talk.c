@@ -265,10 +265,12 @@ void reply_fini(reply *answer) {
     *answer = (reply){0};
 }
 
-/* ", 5.1 tokens a cycle, 80 % of drafting hidden", where a draft was at work. */
+/* ", 5.1 tokens a cycle, 80 % of drafting hidden", where a draft was at work; or the first part, where a look-up was.
+ */
 static void describe_cycles(const talk *opened, const lever_statistics *s, char *text, size_t capacity) {
     text[0] = '\0';
-    if (!opened->info.draft || s->strategy == LEVER_STRATEGY_AR || s->cycles == 0) return;
+    if (s->strategy == LEVER_STRATEGY_AR || s->cycles == 0) return;
+    if (!opened->info.draft && s->nodes_accepted == 0) return;
     const int used =
         snprintf(text, capacity, ", %.1f tokens a cycle", (double)s->completion_tokens / (double)s->cycles);
     if (s->draft_seconds <= 0 || used < 0 || (size_t)used >= capacity) return;

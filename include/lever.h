@@ -327,7 +327,7 @@ typedef struct {
     bool ignore_end;          /* go on past end-of-generation tokens (measurements) */
 
     /* How tokens are found. None of this changes the text. */
-    lever_strategy strategy; /* default: LEVER_STRATEGY_LEVER; plain without a draft */
+    lever_strategy strategy; /* default: LEVER_STRATEGY_LEVER; without a draft only by look-up, others plain */
     uint32_t chain_length;   /* of LEVER_STRATEGY_CHAIN; 0: 12 */
     uint32_t tree_nodes;     /* LEVER_STRATEGY_LEVER: always this many nodes; 0: by gain and cost */
     lever_head_mode head;    /* which rows the head computes at once */
@@ -399,7 +399,8 @@ typedef struct {
     double compute_seconds;
     double head_seconds;
     double draft_seconds, draft_hidden_seconds;
-    double ahead_hit_rate;  /* share of cycles whose next token had been expanded by drafting ahead */
+    double
+        ahead_hit_rate; /* of the cycles that drafted ahead, those whose next token had been expanded, then or before */
     uint64_t cycles_scored; /* in which the predictor was asked */
     double prune_recall;    /* of the walk's steps to nodes of the pass, how many were to one that had stayed; 1: all */
     bool draft_dropped; /* the draft left in the middle of the answer: the target alone, with its memory, is faster */

@@ -239,6 +239,8 @@ static void consider_dropping(generation *g) {
     lv_costs_share_give(&engine->costs, &session->cycle.costs, &session->cycle.calibration);
     if (!lv_residency_drop(engine, session->speculation)) return;
     g->drafts = g->tree_is_valid = false;
+    session->cycle.pruning.predictor = NULL; /* it looks at what the draft proposed */
+    session->cycle.drafting.prune_before = 0;
     session->statistics.draft_dropped = true;
     lv_log_write(
         &engine->log, LEVER_LOG_INFO,
@@ -264,7 +266,8 @@ static lever_status run_cycle(generation *g, lever_error *error) {
         }
     }
     g->tree_is_valid = false;
-    cycle->drafting.depth_max = g->drafts ? depth_left(g) : 0;
+    cycle->drafting.head_rows_max = lv_verification_head_rows_max(session);
+    cycle->drafting.depth_max = cycle->drafting.strategy == LEVER_STRATEGY_AR ? 0 : depth_left(g);
     if (session->simulation) lv_simulation_begin_cycle(session->simulation, session->tokens_count, &cycle->costs);
     session->logits_count = 0;
     lv_cycle_result result;
@@ -334,6 +337,12 @@ static uint32_t nodes_that_fill(const lv_buckets *buckets, uint32_t nodes_max) {
     return rows > 0 ? rows - 1 : nodes_max;
 }
 
+/* Without a draft a tree can still hold what is looked up. */
+static lever_strategy strategy_of(const generation *g) {
+    const bool looks_up = g->options->strategy == LEVER_STRATEGY_LEVER && !g->options->no_lookup;
+    return g->drafts || looks_up ? g->options->strategy : LEVER_STRATEGY_AR;
+}
+
 static void set_policy(generation *g) {
     lever_session *session = g->session;
     const lever_generate_options *o = g->options;
@@ -343,7 +352,11 @@ static void set_policy(generation *g) {
     g->drafted = g->drafts;
     session->statistics.draft_away = session->speculation && o->strategy != LEVER_STRATEGY_AR && !g->drafts;
     const double rate = cycle->drafting.rate;
-    lv_drafting_init(&cycle->drafting, g->drafts ? o->strategy : LEVER_STRATEGY_AR);
+    lv_drafting_init(&cycle->drafting, strategy_of(g));
+    /* Other sessions may have learned since, and plain answers learn of other passes. */
+    if (!session->simulation && cycle->drafting.strategy != LEVER_STRATEGY_AR) {
+        lv_costs_share_take(&session->engine->costs, &cycle->costs, &cycle->calibration);
+    }
     cycle->drafting.rate = rate;
     cycle->drafting.stop_rule = o->stop_rule;
     cycle->costs.buckets = lv_session_buckets(session);
@@ -474,8 +487,8 @@ static void end_drafting(generation *g, bool paid) {
     if (g->drafts) {
         lv_costs_share_give(share, &session->cycle.costs, &session->cycle.calibration);
         lv_residency_leave(session->engine, paid);
-    } else if (session->speculation && g->options->strategy != LEVER_STRATEGY_AR) {
-        lv_costs_share_take(share, &session->cycle.costs, &session->cycle.calibration);
+    } else if (!session->speculation && session->cycle.drafting.strategy != LEVER_STRATEGY_AR) {
+        lv_costs_share_give(share, &session->cycle.costs, &session->cycle.calibration);
     }
 }
 

@@ -39,9 +39,7 @@ static lever_status open_memory(lever_session *session, lever_error *error) {
     LV_TRY(lv_alloc_checked(&memory, engine->ledger, LV_MEM_SESSION, session->context_tokens, sizeof(int32_t),
                             "a session's tokens", error));
     session->tokens = memory;
-    session->logits_rows = engine->draft ? LV_HEAD_ROWS_MAX : 1;
-    LV_TRY(lv_alloc_checked(&memory, engine->ledger, LV_MEM_LOGITS, (size_t)session->logits_rows * h->vocabulary,
-                            sizeof(float), "logits", error));
+    LV_TRY(lv_alloc_checked(&memory, engine->ledger, LV_MEM_LOGITS, h->vocabulary, sizeof(float), "logits", error));
     session->logits = memory;
     LV_TRY(lv_ledger_reserve(engine->ledger, LV_MEM_SESSION, answer_bytes, error));
     session->answer_is_booked = true;
@@ -64,6 +62,7 @@ static lever_status open_memory(lever_session *session, lever_error *error) {
         .draft = engine->draft,
         .context_tokens = session->context_tokens,
         .vocabulary = (uint32_t)lv_vocab_tokens_count(engine->vocab),
+        .logits_columns = h->vocabulary,
         .threads = engine->threads,
         .cancel = &session->cancelled,
         .costs = &session->cycle.costs,

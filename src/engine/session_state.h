@@ -21,8 +21,7 @@ struct lever_session {
     lv_kv kv;
     int32_t *tokens; /* context_tokens */
     size_t tokens_count, computed_count, logits_count;
-    float *logits; /* logits_rows x vocabulary; the first row is what the caller sees */
-    uint32_t logits_rows;
+    float *logits; /* of one row: what the caller sees */
     lv_sampler *sampler;
     lv_cycle cycle;
     lv_speculation *speculation; /* NULL: no draft */

@@ -5,7 +5,7 @@
  * been expanded (the last of a cycle as a rule) are caught up with in the forward that needs them.
  *
  * The thread of its own computes with one thread while the target computes with the other; it never starts a forward
- * that is not expected to end within the pass. */
+ * that is not expected to end within the pass, or shortly behind it. */
 #include "engine/speculation.h"
 
 #include <assert.h>
@@ -32,8 +32,9 @@ struct lv_speculation {
     uint32_t children;
     bool slot_used[LV_DRAFT_TREE_SLOTS];
     lv_candidates *candidates;
-    lv_area logits_area;
-    float *logits; /* there: LV_DRAFTING_WIDTH_MAX x rows of the head; NULL while it rests */
+    lv_area logits_area, target_logits_area;
+    float *logits;        /* there: LV_DRAFTING_WIDTH_MAX x rows of the head; NULL while it rests */
+    float *target_logits; /* there: LV_HEAD_ROWS_MAX x logits_columns; the same */
     lv_logits_tokens head_tokens;
     int32_t *head_table; /* the tokens of all rows of the head, as they were at this version of it */
     uint64_t head_version;
@@ -42,7 +43,8 @@ struct lv_speculation {
     uint32_t paths[LV_DRAFTING_WIDTH_MAX][LV_TREE_DEPTH_MAX];
     lv_speculation_counters counters;
 
-    bool in_own_thread; /* who works: the thread, between begin and end of a job, or the caller */
+    double lock_seconds; /* that were waited for other sessions' forwards */
+    bool in_own_thread;  /* who works: the thread, between begin and end of a job, or the caller */
 
     lv_thread thread;
     pthread_mutex_t lock; /* guards job and changes of it */
@@ -60,6 +62,13 @@ struct lv_speculation {
 
 static double now_seconds(void) {
     return lv_seconds(lv_clock_now_ns(&lv_clock_real));
+}
+
+/* Forwards of several sessions take turns. What that takes is no cost of a forward. */
+static void lock_draft(lv_speculation *s) {
+    const double begin = now_seconds();
+    pthread_mutex_lock(&s->options.draft->lock);
+    s->lock_seconds += now_seconds() - begin;
 }
 
 /* --- Forward ----------------------------------------------------------------------------------------------------- */
@@ -101,7 +110,7 @@ static lever_status catch_up(lv_speculation *s, size_t end, size_t left, size_t 
     while (s->computed_count + left < end && !(stop && atomic_load(stop))) {
         const size_t missing = end - s->computed_count;
         const size_t count = missing < chunk ? missing : chunk;
-        pthread_mutex_lock(&draft->lock);
+        lock_draft(s);
         for (size_t i = 0; i < count; i++) draft->rows[i] = row_of_text(s, s->computed_count + i);
         const lever_status status = run_rows(s, count, threads, error);
         pthread_mutex_unlock(&draft->lock);
@@ -236,18 +245,18 @@ static lever_status drafter_expand(void *user, lv_tree *tree, const uint32_t *no
     const size_t behind = s->computed_count < root ? root - s->computed_count : 0;
     assert(count <= LV_DRAFTING_WIDTH_MAX);
     const lv_compute_threads threads = split == LV_SPLIT_ONE ? LV_COMPUTE_ONE : LV_COMPUTE_ALL;
-    const double begin = now_seconds();
+    const double begin = now_seconds(), waited = s->lock_seconds;
     *expanded = take_slots(s, tree, nodes, count);
     if (*expanded == 0) return LEVER_OK;
     lever_status status = catch_up(s, root, CATCH_UP_ROWS_MAX, CATCH_UP_ROWS_MAX, threads, NULL, error);
     const size_t missing = s->computed_count < root ? root - s->computed_count : 0;
     if (status == LEVER_OK) {
-        pthread_mutex_lock(&s->options.draft->lock);
+        lock_draft(s);
         status = forward_nodes(s, tree, nodes, *expanded, threads, error);
         pthread_mutex_unlock(&s->options.draft->lock);
     }
     give_back_slots(s, tree, nodes, *expanded);
-    *seconds = now_seconds() - begin;
+    *seconds = now_seconds() - begin - (s->lock_seconds - waited);
     if (s->options.forward_seconds) {
         const uint32_t rows = (uint32_t)behind + *expanded;
         *seconds = s->options.forward_seconds(s->options.forward_user, rows, *expanded, split);
@@ -428,6 +437,10 @@ static uint64_t logits_bytes(const lv_speculation *s) {
     return (uint64_t)LV_DRAFTING_WIDTH_MAX * lv_draft_model_head_rows(s->options.draft->model) * sizeof(float);
 }
 
+static uint64_t target_logits_bytes(const lv_speculation *s) {
+    return (uint64_t)LV_HEAD_ROWS_MAX * s->options.logits_columns * sizeof(float);
+}
+
 /* Areas of their own, like the cache: what rests is to be back with the system, and not in the allocator's heap. */
 static lever_status open_logits(const lv_speculation *s, uint64_t bytes, const char *what, lv_area *area,
                                 lever_error *error) {
@@ -438,7 +451,8 @@ static lever_status open_logits(const lv_speculation *s, uint64_t bytes, const c
 void lv_speculation_rest(lv_speculation *s) {
     lv_kv_close(&s->kv);
     lv_area_close(&s->logits_area);
-    s->logits = NULL;
+    lv_area_close(&s->target_logits_area);
+    s->logits = s->target_logits = NULL;
     s->computed_count = 0;
 }
 
@@ -446,18 +460,26 @@ lever_status lv_speculation_wake(lv_speculation *s, lever_error *error) {
     const lv_speculation_options *o = &s->options;
     const lv_kv_shape shape = lv_draft_model_cache_shape(o->draft->model, o->context_tokens);
     lever_status status = open_logits(s, logits_bytes(s), "logits of the draft", &s->logits_area, error);
+    if (status == LEVER_OK) {
+        status = open_logits(s, target_logits_bytes(s), "logits of a path", &s->target_logits_area, error);
+    }
     if (status == LEVER_OK) status = lv_kv_open(&s->kv, o->ledger, &shape, error);
     if (status != LEVER_OK) {
         lv_speculation_rest(s);
         return status;
     }
     s->logits = (float *)(void *)s->logits_area.data;
+    s->target_logits = (float *)(void *)s->target_logits_area.data;
     return LEVER_OK;
 }
 
 uint64_t lv_speculation_memory_bytes(const lv_speculation *s) {
     return lv_draft_model_session_bytes(s->options.draft->model, s->options.context_tokens) +
-           lv_area_booked_bytes((size_t)logits_bytes(s));
+           lv_area_booked_bytes((size_t)logits_bytes(s)) + lv_area_booked_bytes((size_t)target_logits_bytes(s));
+}
+
+float *lv_speculation_target_logits(const lv_speculation *s) {
+    return s->target_logits;
 }
 
 uint64_t lv_speculation_resting_bytes(const lv_speculation *s) {

@@ -1,9 +1,9 @@
 /* speculation.h - the draft's side of a session: its cache, what it has computed, and the thread that drafts ahead.
  *
  * Implements lv_drafter (spec/cycle.h) over the engine's draft model. Owns the session's draft cache, buffers for
- * candidates, and a thread that sleeps unless a pass of the target runs. All memory is taken at opening, and only cache
- * and logits may be given back for a while. One thread at a time calls in; the thread of its own touches tree, cache
- * and buffers only between ahead_begin and ahead_end. */
+ * candidates, room for the target's logits of a whole path, and a thread that sleeps unless a pass of the target runs.
+ * All memory is taken at opening, and only cache and logits may be given back for a while. One thread at a time calls
+ * in; the thread of its own touches tree, cache and buffers only between ahead_begin and ahead_end. */
 #ifndef LV_ENGINE_SPECULATION_H
 #define LV_ENGINE_SPECULATION_H
 
@@ -16,6 +16,7 @@ typedef struct lv_speculation lv_speculation;
 typedef struct {
     lv_draft_model *draft;
     uint32_t context_tokens, vocabulary; /* of the target */
+    uint32_t logits_columns;             /* of the target: its vocabulary with what pads it */
     uint32_t threads;
     const atomic_bool *cancel;
     lv_costs *costs; /* the session's: draft forwards are learned into it */
@@ -43,6 +44,9 @@ lever_status lv_speculation_wake(lv_speculation *speculation, lever_error *error
 uint64_t lv_speculation_memory_bytes(const lv_speculation *speculation);
 /* The same for one that rests, else 0. */
 uint64_t lv_speculation_resting_bytes(const lv_speculation *speculation);
+
+/* Room for the target's logits of LV_HEAD_ROWS_MAX rows; NULL while it rests. */
+float *lv_speculation_target_logits(const lv_speculation *speculation);
 
 /* The session's text was cut to, or agrees only up to, `tokens_count`. */
 void lv_speculation_truncate(lv_speculation *speculation, size_t tokens_count);

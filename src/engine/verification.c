@@ -20,6 +20,16 @@ uint32_t lv_verification_nodes_max(const lever_session *session) {
     return most < LV_DRAFTING_NODES_MAX ? most : LV_DRAFTING_NODES_MAX;
 }
 
+/* A session has room for the logits of a path together with its draft, else for those of one row. */
+static float *path_logits(const lever_session *session) {
+    float *several = session->speculation ? lv_speculation_target_logits(session->speculation) : NULL;
+    return several ? several : session->logits;
+}
+
+uint32_t lv_verification_head_rows_max(const lever_session *session) {
+    return path_logits(session) == session->logits ? 1 : LV_HEAD_ROWS_MAX;
+}
+
 lv_buckets lv_session_buckets(const lever_session *session) {
     const lv_phone *phone = session->engine->phone;
     return phone ? phone->profile.npu_buckets : lv_forward_buckets(session->engine->forward);
@@ -189,18 +199,18 @@ static lever_status target_head(void *user, const lv_tree *tree, const uint32_t 
                                 lever_error *error) {
     lv_verification *v = user;
     lever_session *session = v->session;
-    assert(count <= session->logits_rows);
     uint32_t rows[LV_HEAD_ROWS_MAX];
+    assert(count <= lv_verification_head_rows_max(session));
     for (uint32_t i = 0; i < count; i++) rows[i] = nodes[i] == LV_TREE_ROOT ? 0 : v->rows[tree->nodes[nodes[i]].row];
     session->logits_count = 0;
     lv_forward_set_threads(session->engine->forward, LV_COMPUTE_ALL);
-    return lv_forward_logits(session->engine->forward, rows, count, session->logits, error);
+    return lv_forward_logits(session->engine->forward, rows, count, path_logits(session), error);
 }
 
 static int32_t target_token(void *user, const lv_tree *tree, uint32_t node, uint32_t index) {
     lv_verification *v = user;
     lever_session *session = v->session;
-    const float *logits = session->logits + (size_t)index * session->engine->model->hparams.vocabulary;
+    const float *logits = path_logits(session) + (size_t)index * session->engine->model->hparams.vocabulary;
     uint32_t path[LV_TREE_DEPTH_MAX];
     const uint32_t depth = lv_tree_path(tree, node, path);
     /* The session's array has room behind its tokens: a path never leads beyond the context. */

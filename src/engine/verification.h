@@ -28,4 +28,7 @@ lv_pruning_source lv_verification_source(lever_session *session);
 /* Nodes that a pass of this session can take beside the root. */
 uint32_t lv_verification_nodes_max(const lever_session *session);
 
+/* Rows whose logits the session has room for at once: those of a path while its draft is in memory, else one. */
+uint32_t lv_verification_head_rows_max(const lever_session *session);
+
 #endif

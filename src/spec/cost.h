@@ -3,7 +3,8 @@
  * Pure functions of the struct: no clock, no memory of its own. Curves are staircases over a few numbers of rows, kept
  * monotone; between two measured points the cost is interpolated, beyond the last one it goes on with the slope of the
  * prior. An exponentially weighted mean follows the machine: other load, a slower disk, less memory. Frozen costs do
- * not learn. One thread at a time. */
+ * not learn; only the record of drafting ahead follows the cycles of an answer, by what was expected of them. One
+ * thread at a time. */
 #ifndef LV_SPEC_COST_H
 #define LV_SPEC_COST_H
 

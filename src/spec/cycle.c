@@ -32,8 +32,8 @@ void lv_cycle_close(lv_cycle *cycle) {
 }
 
 /* The other policies are kept as they are described. */
-static bool looks_up(const lv_cycle *cycle, const lv_drafter *drafter) {
-    return drafter && cycle->lookup && cycle->drafting.strategy == LEVER_STRATEGY_LEVER;
+static bool looks_up(const lv_cycle *cycle) {
+    return cycle->lookup && cycle->drafting.strategy == LEVER_STRATEGY_LEVER;
 }
 
 /* --- Free candidates --------------------------------------------------------------------------------------------- */
@@ -84,7 +84,7 @@ static void keep_last(lv_cycle *cycle, size_t text_count, const lv_cycle_result 
     cycle->last.ahead = result->ahead;
     const double tokens = result->path_count + 1;
     /* The other policies choose without an eye on what is expected of them. */
-    if (result->choice.nodes_count > 0 && cycle->drafting.strategy == LEVER_STRATEGY_LEVER) {
+    if (cycle->drafting.strategy == LEVER_STRATEGY_LEVER) {
         const double share = tokens / seconds * result->choice.seconds / result->choice.tokens;
         lv_ahead_keep(&cycle->costs.ahead, result->ahead, share);
     }
@@ -139,15 +139,20 @@ typedef struct {
     double ahead, not_ahead;
 } two_ways;
 
-static void weigh_ways(const lv_cycle *cycle, lv_drafting_view *view, uint32_t level, two_ways *ways) {
+static void weigh_ways(const lv_cycle *cycle, const lv_drafting_view *view, uint32_t level, two_ways *ways) {
     const lv_ahead_record *record = &cycle->costs.ahead;
-    view->split = LV_SPLIT_ONE;
-    lv_drafting_choose(&cycle->drafting, view, &ways->one);
-    view->split = LV_SPLIT_ALL;
-    lv_drafting_choose(&cycle->drafting, view, &ways->all);
+    lv_drafting_view with = *view;
+    with.split = LV_SPLIT_ONE;
+    lv_drafting_choose(&cycle->drafting, &with, &ways->one);
+    with.split = LV_SPLIT_ALL;
+    lv_drafting_choose(&cycle->drafting, &with, &ways->all);
     double saved = lv_ahead_saved(record, level);
-    /* Where nothing is worth drafting in front of a pass, none can be saved; beside it the same nodes cost nothing. */
-    if (view->drafted_seconds <= 0) saved = fmax(saved, lv_cost_curve_at(&cycle->costs.draft[view->draft_split], 1));
+    /* Where nothing is worth drafting in front of a pass, none can be saved. Beside one that takes no longer with a
+     * thread less, since reading is what it waits for, the same nodes cost nothing. */
+    const bool is_free = ways->one.seconds <= ways->all.seconds;
+    if (view->drafted_seconds <= 0 && is_free) {
+        saved = fmax(saved, lv_cost_curve_at(&cycle->costs.draft[view->draft_split], 1));
+    }
     const double rest = ways->one.seconds - fmin(saved, ways->one.seconds / 2);
     ways->ahead = lv_ahead_rate(record, true, ways->one.tokens / rest);
     ways->not_ahead = lv_ahead_rate(record, false, ways->all.tokens / ways->all.seconds);
@@ -162,6 +167,7 @@ static lever_status choose_way(lv_cycle *cycle, const lv_drafter *drafter, lv_dr
     two_ways ways;
     weigh_ways(cycle, view, level, &ways);
     if (grown_for_one && ways.ahead < ways.not_ahead * NEAR) {
+        view->split = LV_SPLIT_ALL;
         LV_TRY(draft(cycle, drafter, view, result, error));
         weigh_ways(cycle, view, level, &ways);
     }
@@ -303,17 +309,18 @@ static uint32_t head_rows_wanted(const lv_cycle *cycle, const uint32_t *path, ui
 /* The rows for the next call of the head: `node` first, then what is likely to follow, or whatever is in the pass. */
 static uint32_t head_batch(const lv_cycle *cycle, const lv_drafting_choice *choice, uint32_t node,
                            uint32_t batch[LV_HEAD_ROWS_MAX]) {
+    const uint32_t most = cycle->drafting.head_rows_max;
     uint32_t count = 0;
     batch[count++] = node;
     if (cycle->head == LEVER_HEAD_DEMAND) return count;
     if (cycle->head == LEVER_HEAD_ALL) {
-        for (uint32_t i = 0; i < choice->nodes_count && count < LV_HEAD_ROWS_MAX; i++) {
+        for (uint32_t i = 0; i < choice->nodes_count && count < most; i++) {
             const bool goes_on = cycle->tree.nodes[choice->nodes[i]].row != LV_TREE_NONE;
             if (choice->nodes[i] > node && goes_on) batch[count++] = choice->nodes[i];
         }
         return count;
     }
-    for (uint32_t next = node; count < LV_HEAD_ROWS_MAX; batch[count++] = next) {
+    for (uint32_t next = node; count < most; batch[count++] = next) {
         next = lv_tree_best_child(&cycle->tree, next, true);
         if (next == LV_TREE_NONE) break;
     }
@@ -374,8 +381,7 @@ static void reroot(lv_cycle *cycle, const lv_drafter *drafter, lv_cycle_result *
     uint32_t rejected_count = 0;
     if (root == LV_TREE_NONE || !tree->nodes[root].expanded) {
         /* The other policies draft from nodes that are expanded themselves. */
-        const bool takes = cycle->lookup && drafter && cycle->drafting.strategy == LEVER_STRATEGY_LEVER;
-        if (takes) rejected_count = take_rejected(tree, last, rejected);
+        if (drafter && looks_up(cycle)) rejected_count = take_rejected(tree, last, rejected);
     }
     result->hit = root != LV_TREE_NONE && tree->nodes[root].expanded;
     if (root == LV_TREE_NONE) {
@@ -451,10 +457,8 @@ lever_status lv_cycle_run(lv_cycle *cycle, const lv_drafter *drafter, const lv_t
     const bool can_ahead = can_draft_ahead(cycle, drafter), always = cycle->drafting.strategy == LEVER_STRATEGY_EDGE;
     /* While drafting the pass is thought to be like the last one. */
     view.split = can_ahead && (always || cycle->last.ahead) ? LV_SPLIT_ONE : LV_SPLIT_ALL;
-    if (drafter) {
-        if (looks_up(cycle, drafter)) add_looked_up(cycle, text, text_count);
-        LV_TRY(draft(cycle, drafter, &view, result, error));
-    }
+    if (looks_up(cycle)) add_looked_up(cycle, text, text_count);
+    if (drafter) LV_TRY(draft(cycle, drafter, &view, result, error));
     result->ahead = can_ahead;
     if (can_ahead && !always) {
         LV_TRY(choose_way(cycle, drafter, &view, result, error));

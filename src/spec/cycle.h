@@ -46,7 +46,7 @@ typedef struct {
     /* One pass over the root and the nodes, whose row is 1 + their index here. `pause` may be NULL. */
     lever_status (*verify)(void *user, const lv_tree *tree, const uint32_t *nodes, uint32_t count, lv_split split,
                            const lv_pause *pause, lever_error *error);
-    /* Computes the logits behind some nodes of the pass, at most LV_HEAD_ROWS_MAX. Valid until the next call. */
+    /* Computes the logits behind some nodes of the pass, at most drafting.head_rows_max. Valid until the next call. */
     lever_status (*head)(void *user, const lv_tree *tree, const uint32_t *nodes, uint32_t count, lever_error *error);
     /* The target's token behind a node, from the logits at `index` of the last call of head. */
     int32_t (*token)(void *user, const lv_tree *tree, uint32_t node, uint32_t index);
@@ -108,8 +108,8 @@ typedef struct {
 /* Called with the tree as it was verified, before it is rerooted; may be NULL. */
 typedef void (*lv_cycle_watch_fn)(void *user, const lv_cycle *cycle, const lv_cycle_result *result);
 
-/* One cycle from the tree's root. `text` ends with the root's token. `drafter` NULL: plain. After a failure the tree is
- * as good as lost: lv_tree_reset. */
+/* One cycle from the tree's root. `text` ends with the root's token. `drafter` NULL: at most what is looked up. After a
+ * failure the tree is as good as lost: lv_tree_reset. */
 lever_status lv_cycle_run(lv_cycle *cycle, const lv_drafter *drafter, const lv_target *target, const int32_t *text,
                           size_t text_count, lv_cycle_watch_fn watch, void *watch_user, lv_cycle_result *result,
                           lever_error *error);

@@ -33,6 +33,7 @@ void lv_drafting_init(lv_drafting *drafting, lever_strategy strategy) {
         .strategy = strategy,
         .children = LV_TREE_CHILDREN_MAX,
         .nodes_max = LV_DRAFTING_NODES_MAX,
+        .head_rows_max = LV_HEAD_ROWS_MAX,
         .depth_max = LV_TREE_DEPTH_MAX,
         .width_max = 8,
         .chain_length = CHAIN_LENGTH_DEFAULT,
@@ -48,10 +49,17 @@ typedef struct {
     double tokens, seconds, score;
 } best_size;
 
+/* Logits of as many rows, in as few calls as may be; more than LV_HEAD_ROWS_MAX of them cost no more. */
+static double head_seconds_of(const lv_drafting *d, const lv_drafting_view *view, double tokens) {
+    const uint32_t rows = tokens < LV_HEAD_ROWS_MAX ? (uint32_t)(tokens + 0.999) : LV_HEAD_ROWS_MAX;
+    const uint32_t calls = rows / d->head_rows_max;
+    return calls * lv_cost_curve_at(&view->costs->head, d->head_rows_max) +
+           lv_cost_curve_at(&view->costs->head, rows % d->head_rows_max);
+}
+
 static double seconds_of(const lv_drafting *d, const lv_drafting_view *view, double drafted, uint32_t nodes_count,
                          double tokens) {
-    const uint32_t head_rows = tokens < LV_HEAD_ROWS_MAX ? (uint32_t)(tokens + 0.999) : LV_HEAD_ROWS_MAX;
-    const double head = lv_cost_curve_at(&view->costs->head, head_rows);
+    const double head = head_seconds_of(d, view, tokens);
     const uint32_t kept = d->prune_before > 0 ? (uint32_t)(d->prune_kept * nodes_count + 0.5) : nodes_count;
     return drafted + head +
            lv_costs_pruned_pass(view->costs, view->split, nodes_count + 1, kept + 1, d->prune_before, drafted + head);

@@ -27,16 +27,17 @@ enum {
 typedef struct {
     lever_strategy strategy;
     lever_stop_rule stop_rule;
-    uint32_t children;     /* that a node gets from the draft */
-    uint32_t nodes_max;    /* verified in a pass, the root aside; at most LV_DRAFTING_NODES_MAX */
-    uint32_t nodes_fixed;  /* LEVER: always as many; 0: by gain and cost */
-    uint32_t depth_max;    /* what the context and the answer's limit leave */
-    uint32_t width_max;    /* nodes of one forward, at most LV_DRAFTING_WIDTH_MAX */
-    uint32_t chain_length; /* CHAIN */
-    float theta;           /* EDGE */
-    double rate;           /* tokens a second of the last cycles; 0: not known yet */
-    double prune_before;   /* share of the layers behind which rows of a pass go; 0: none do */
-    double prune_kept;     /* share of the nodes that goes on, in the last cycles */
+    uint32_t children;      /* that a node gets from the draft */
+    uint32_t nodes_max;     /* verified in a pass, the root aside; at most LV_DRAFTING_NODES_MAX */
+    uint32_t nodes_fixed;   /* LEVER: always as many; 0: by gain and cost */
+    uint32_t head_rows_max; /* whose logits are computed at once, at most LV_HEAD_ROWS_MAX */
+    uint32_t depth_max;     /* what the context and the answer's limit leave */
+    uint32_t width_max;     /* nodes of one forward, at most LV_DRAFTING_WIDTH_MAX */
+    uint32_t chain_length;  /* CHAIN */
+    float theta;            /* EDGE */
+    double rate;            /* tokens a second of the last cycles; 0: not known yet */
+    double prune_before;    /* share of the layers behind which rows of a pass go; 0: none do */
+    double prune_kept;      /* share of the nodes that goes on, in the last cycles */
 } lv_drafting;
 
 void lv_drafting_init(lv_drafting *drafting, lever_strategy strategy);

@@ -121,7 +121,7 @@ class Run(unittest.TestCase):
     def test_json_has_the_documented_keys_in_order(self):
         answer = run_json("-n", "12", "--seed", "1", "--ram", "200M", "hello")
         self.assertEqual(list(answer), KEYS)
-        self.assertEqual(answer["strategy"], "ar")
+        self.assertEqual(answer["strategy"], "lever")
         self.assertEqual(len(answer["tokens"]), answer["completion_tokens"])
         self.assertEqual(answer["ram_budget"], 200 << 20)
         self.assertGreater(answer["target_layers"], 0)

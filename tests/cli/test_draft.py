@@ -39,7 +39,7 @@ def pulled_pair(name):
 
 class Answers(unittest.TestCase):
     def test_no_option_changes_the_text(self):
-        plain, _ = run("--no-draft")
+        plain, _ = run("--no-draft", "--strategy", "ar")
         self.assertEqual(plain["strategy"], "ar")
         cases = [
             (["--strategy", "lever"], "lever"),
@@ -62,6 +62,15 @@ class Answers(unittest.TestCase):
                 self.assertEqual(answer["strategy"], strategy)
                 self.assertEqual("tokens a cycle" in said, strategy != "ar", said)
 
+    def test_without_a_draft_the_text_itself_is_looked_up(self):
+        plain, _ = run("--no-draft", "--strategy", "ar")
+        for words, strategy in ([], "lever"), (["--no-lookup"], "ar"), (["--paper"], "ar"), (["--strategy", "chain"], "ar"):
+            with self.subTest(words=words):
+                answer, _ = run("--no-draft", *words)
+                self.assertEqual(answer["tokens"], plain["tokens"])
+                self.assertEqual(answer["strategy"], strategy)
+                self.assertEqual(answer["draft_seconds"], 0)
+
     def test_the_target_can_be_its_own_draft(self):
         plain, _ = run("--no-draft")
         answer, _ = run("-d", MODEL, "--force-draft")
@@ -82,7 +91,7 @@ class Choice(unittest.TestCase):
     def test_a_draft_that_does_not_pay_is_left_out_and_it_is_said(self):
         """The target as its own draft: a step takes as long as a pass."""
         answer, said = run("-d", MODEL, "--ram", "none")
-        self.assertEqual(answer["strategy"], "ar")
+        self.assertEqual(answer["draft_seconds"], 0)
         self.assertIn("leaving the draft out is predicted to be faster", said)
         self.assertEqual(said.count("leaving the draft out"), 1)
         _, said = run("-d", MODEL, "--ram", "none", "--log-level", "info")
@@ -97,7 +106,7 @@ class Choice(unittest.TestCase):
     def test_a_budget_that_cannot_hold_both(self):
         least = as_json("plan", "-m", MODEL)[0]["least_bytes"]
         answer, said = run("-d", DRAFT, "--ram", str(least + (1 << 20)))
-        self.assertEqual(answer["strategy"], "ar")
+        self.assertEqual(answer["draft_seconds"], 0)
         self.assertIn("cannot hold it", said)
         done = lever("run", "-m", MODEL, "-d", DRAFT, "--ram", str(least + (1 << 20)), "--force-draft", "hello")
         self.assertEqual(done.returncode, 4, done.stderr)

@@ -64,6 +64,7 @@ static plain_answers *make_plain_answers(void) {
         for (uint32_t s = 0; s < PAIR_SAMPLINGS; s++) {
             lever_generate_options options;
             pairs_sampling(&options, s, ANSWER);
+            options.strategy = LEVER_STRATEGY_AR;
             prompt(session, plain->prompts[p], PAIR_PROMPT);
             generate(session, &options, &plain->answers[p][s]);
             assert_int_equal(plain->answers[p][s].count, ANSWER);
@@ -108,6 +109,37 @@ static void test_every_way_gives_the_same_text(void **state) {
     /* Else this would be a test of plain decoding. */
     assert_true(accepted > count * ANSWER / 4);
     assert_true(drafted_ahead > 1 && hit > 1);
+    free(plain);
+}
+
+/* Without a draft the same, in fewer passes where the text repeats itself; unless look-ups are not wanted. */
+static void test_looking_up_without_a_draft(void **state) {
+    (void)state;
+    plain_answers *plain = make_plain_answers();
+    lever_engine *engine = open_plain();
+    lever_session *session = lv_test_session(engine);
+    uint64_t cycles = 0;
+    for (uint32_t i = 0; i < PAIR_PROMPTS * PAIR_SAMPLINGS; i++) {
+        const uint32_t p = i % PAIR_PROMPTS, s = i / PAIR_PROMPTS;
+        lever_generate_options options;
+        pair_answer got = {0};
+        pairs_sampling(&options, s, ANSWER);
+        prompt(session, plain->prompts[p], PAIR_PROMPT);
+        generate(session, &options, &got);
+        pairs_check_same(&got, &plain->answers[p][s], "looked up, without a draft");
+        assert_int_equal(got.statistics.strategy, LEVER_STRATEGY_LEVER);
+        assert_true(got.statistics.draft_seconds <= 0);
+        cycles += got.statistics.cycles;
+        options.no_lookup = true;
+        prompt(session, plain->prompts[p], PAIR_PROMPT);
+        generate(session, &options, &got);
+        pairs_check_same(&got, &plain->answers[p][s], "plain");
+        assert_int_equal(got.statistics.strategy, LEVER_STRATEGY_AR);
+        assert_int_equal(got.statistics.nodes_accepted, 0);
+    }
+    assert_true(cycles < (uint64_t)PAIR_PROMPTS * PAIR_SAMPLINGS * ANSWER * 9 / 10);
+    lever_session_close(&session);
+    lever_engine_close(&engine);
     free(plain);
 }
 
@@ -706,6 +738,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_pair_is_a_pair),
         cmocka_unit_test(test_every_way_gives_the_same_text),
+        cmocka_unit_test(test_looking_up_without_a_draft),
         cmocka_unit_test(test_own_file_is_accepted_whole),
         cmocka_unit_test(test_conversations),
         cmocka_unit_test(test_stop_texts),
