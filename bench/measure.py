@@ -39,12 +39,14 @@ class Arm:
     stdin: str = ""
     limits: Limits = dataclasses.field(default_factory=Limits)
     cold: bool = False
+    warm_up: str = ""  # what is answered once, uncounted, before the first round: the arm's caches then know the machine
     factors: dict = dataclasses.field(default_factory=dict)  # of the tables: task, prompt, budget, ...
 
 
 class Caches:
     """A cache folder of its own for every arm of lever, for as long as the run lasts, so that nothing that one arm
-    learns (costs, calibration, what drafting ahead was worth) is another's. It begins without costs; what `lever doctor`
+    learns (costs, calibration, what drafting ahead was worth) is another's. It begins without costs, so that arms which
+    learn have a warm-up; what `lever doctor`
     found out about disks and the predictors of pairs are those of the user."""
 
     KEPT = ("disk-*.profile", "pair-*.predictor")
@@ -100,10 +102,17 @@ class Bench:
     def prompt(self, index, categories=("code", "maths", "dialogue")):
         return self.pick(index, categories)["prompt"]
 
+    def warm_up_prompt(self):
+        """One that is not measured with where other prompts are given, and not the first where these are."""
+        return [prompt for prompt in self._prompts if prompt["category"] == "maths"][-1]["prompt"]
+
     def rounds(self, benchmark, case, arms_of, repetitions):
         """`arms_of(repetition)` gives the arms of one round. Returns the rows."""
         repetitions = self.options.repetitions or repetitions
         made = []
+        for arm in arms_of(0):
+            if arm.warm_up:
+                runner.run(arm.command, arm.limits, arm.warm_up, self._caches.environment(benchmark, case, arm.name))
         for repetition in range(repetitions):
             arms = list(enumerate(arms_of(repetition)))
             if repetition % 2 == 1:

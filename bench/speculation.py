@@ -40,7 +40,8 @@ def _arm(bench, name, pair, repetition, *options, drafts=True, factors=None, tok
     command = bench.lever.run(target, tokens, *with_draft, *options, strategy=name.split("-")[0], context=CONTEXT)
     models = [target, draft] if drafts else [target]
     stdin, facts = chat(bench.prompt(repetition)), _factors(bench, repetition, **(factors or {}))
-    return Arm(name, bench.lever, models, command, parse, stdin, cold=True, factors=facts, **more)
+    warm_up = chat(bench.warm_up_prompt()) if drafts else ""
+    return Arm(name, bench.lever, models, command, parse, stdin, cold=True, factors=facts, warm_up=warm_up, **more)
 
 
 def equal_ram(bench: Bench, case, repetitions):

@@ -546,6 +546,26 @@ class Caches(unittest.TestCase):
             self.assertTrue(all("@" in row["pair"] for row in writer.rows))
 
 
+    def test_a_warm_up_comes_first_and_is_not_counted(self):
+        with tempfile.TemporaryDirectory() as folder:
+            options = types.SimpleNamespace(pause=0, prompts=None, repetitions=None, tokens=8)
+            writer = rows.Writer(os.path.join(folder, "rows.jsonl"), {}, {})
+            own = types.SimpleNamespace(facts=dict)
+            bench = measure.Bench(options, writer, own, own, None, folder)
+            command = ["sh", "-c", "cat; cat $XDG_CACHE_HOME/seen; cat > /dev/null; echo -n x >> $XDG_CACHE_HOME/seen"]
+            said = []
+
+            def arm(_):
+                return [measure.Arm("lever", own, [], command, lambda r: said.append(r.stdout) or {}, "in", warm_up="warm")]
+
+            with contextlib.redirect_stderr(io.StringIO()):
+                bench.rounds("b", "c", arm, 2)
+            writer.close()
+            bench.close()
+            self.assertEqual(said, ["inx", "inxx"])
+            self.assertEqual(len(writer.rows), 2)
+
+
 class Pruning(unittest.TestCase):
     @staticmethod
     def cycle(scores, path):
