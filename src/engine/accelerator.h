@@ -12,6 +12,8 @@ typedef struct {
     lv_device *target, *draft;        /* NULL: the CPU */
     bool draft_lost;                  /* it has failed: a draft that comes back is the CPU's */
     bool target_always, draft_always; /* for every pass, not just where it is faster */
+    uint64_t own_bytes;               /* what libraries and drivers took for themselves, booked as LV_MEM_DEVICE */
+    lv_ledger *ledger;
 } lv_accelerator;
 
 typedef struct {
@@ -31,7 +33,7 @@ lever_status lv_accelerator_open(lv_accelerator *accelerator, const lv_accelerat
 /* Forward passes that use them are closed before. */
 void lv_accelerator_close(lv_accelerator *accelerator);
 
-/* What their buffers take; of a device that was opened. 0 for none. */
+/* What their buffers take; of a device that was opened. 0 for none. That of the target includes own_bytes. */
 uint64_t lv_accelerator_target_bytes(const lv_accelerator *accelerator, const lv_weights *target);
 uint64_t lv_accelerator_draft_bytes(const lv_accelerator *accelerator, const lv_draft_model *draft);
 
