@@ -29,7 +29,7 @@ lever_status lv_device_open(lv_device **device, const char *name, lv_ledger *led
     if (strncmp(name, "test", 4) == 0 && (name[4] == '\0' || name[4] == ':')) {
         status = lv_device_test_open(device, name, ledger, error);
     } else {
-        status = lv_device_ggml_open(device, name, ledger, error);
+        status = lv_device_ggml_open(device, name, ledger, log, error);
         if (status == LEVER_E_ARGUMENT) {
             names all = {.text = ""};
             lv_device_list(add_name, &all);
@@ -38,9 +38,6 @@ lever_status lv_device_open(lv_device **device, const char *name, lv_ledger *led
                              "named by its file (/path/libggml-NAME.so)",
                              name, all.text);
         }
-    }
-    if (status == LEVER_OK) {
-        lv_log_write(log, LEVER_LOG_INFO, "device %s: %s", (*device)->facts.name, (*device)->facts.description);
     }
     return status;
 }

@@ -5,8 +5,8 @@
  * a layer stays on the CPU, and so does everything where no device is used: the CPU is the device that computes in
  * place, and it has no lv_device.
  *
- *     buffer_open -> upload (weights, part by part) --.
- *     buffer_open -> write (rows of activations) -----+-> prepare -> run -> ticket -> wait -> read (rows of results)
+ *     prepare -+-> buffer_open -> upload (weights, part by part) --.
+ *              '-> buffer_open -> write (rows of activations) -----+-> run -> ticket -> wait -> read (rows of results)
  *
  * Runs are computed in the order in which they are given; nothing they use may be touched before their ticket was
  * waited for. Every function that fails says which rule was broken, or what the device reported; a device that failed
@@ -51,6 +51,7 @@ typedef struct {
 typedef struct {
     bool (*supports)(const lv_device *device, const lv_device_matrix *matrix);
     uint64_t (*part_bytes)(lv_device *device, const lv_device_matrix *matrix);
+    uint64_t (*prepare_bytes)(lv_device *device, const lv_device_matrix *matrix, uint32_t bucket);
     lever_status (*buffer_open)(lv_device *device, uint64_t bytes, lv_device_buffer **buffer, lever_error *error);
     void (*buffer_close)(lv_device_buffer *buffer);
     lever_status (*clear)(lv_device_buffer *buffer, lever_error *error);
@@ -79,7 +80,8 @@ struct lv_device_buffer {
 };
 
 /* "test" and its variants (device_test.h), or a device that the linked ggml knows ("Vulkan0"), or one of a ggml backend
- * in a file ("/path/libggml-x.so", "/path/libggml-x.so:NAME"). LEVER_E_ARGUMENT names those that there are. */
+ * in a file ("/path/libggml-x.so", "/path/libggml-x.so:NAME"). LEVER_E_ARGUMENT names those that there are. The log
+ * hears of each step that is a driver's before it is taken: the last line names one that never returns. */
 lever_status lv_device_open(lv_device **device, const char *name, lv_ledger *ledger, const lv_log *log,
                             lever_error *error);
 void lv_device_close(lv_device **device); /* its buffers are closed before; NULL is accepted */
@@ -97,6 +99,10 @@ static inline bool lv_device_supports(const lv_device *d, const lv_device_matrix
 /* What uploaded weights take in a buffer, from an aligned offset on. */
 static inline uint64_t lv_device_part_bytes(lv_device *d, const lv_device_matrix *matrix) {
     return d->ops->part_bytes(d, matrix);
+}
+/* What lv_device_prepare takes for a shape, as the ledger books it; of several shapes the most counts, not the sum. */
+static inline uint64_t lv_device_prepare_bytes(lv_device *d, const lv_device_matrix *matrix, uint32_t bucket) {
+    return d->ops->prepare_bytes(d, matrix, bucket);
 }
 /* Booked as LV_MEM_DEVICE. */
 static inline lever_status lv_device_buffer_open(lv_device *d, uint64_t bytes, lv_device_buffer **buffer,
@@ -121,7 +127,8 @@ static inline lever_status lv_device_read(lv_device_buffer *b, uint64_t offset, 
                                           lever_error *error) {
     return b->device->ops->read(b, offset, values, count, error);
 }
-/* Once for each shape of a matrix and bucket, before its first run; may take long, and memory. */
+/* Once for each shape of a matrix and bucket, before such weights are uploaded; may take long, and memory, so that
+ * nothing else does. */
 static inline lever_status lv_device_prepare(lv_device *d, const lv_device_matrix *matrix, uint32_t bucket,
                                              lever_error *error) {
     return d->ops->prepare(d, matrix, bucket, error);

@@ -1,8 +1,8 @@
 /* device_ggml.c - products as graphs of one node on a backend of ggml's.
  *
- * A buffer of weights keeps a tensor for each part: backends may attach what they know about a tensor to it. Weights
- * that come again to the same place in the same shape take the same tensor. Rows and results are tensors for the
- * moment. Runs are waited for at once: not every backend keeps what it was given until it has computed.
+ * A buffer of weights keeps a tensor for each part, until it is cleared: backends may attach what they know about a
+ * tensor to it. Rows and results are tensors for the moment. Runs are waited for at once: not every backend keeps what
+ * it was given until it has computed.
  *
  * A backend in a file (ggml_backend_load) must be of the ggml that lever was built with: ggml compares a version, and
  * refuses. Servers of ggml's RPC backend are devices of a file with the server's address behind it. */
@@ -26,7 +26,7 @@ typedef struct {
         uint64_t offset;
         struct ggml_tensor *tensor;
     } parts[PARTS_MAX];
-    uint32_t parts_count, valid_count; /* valid: uploaded since the last clear */
+    uint32_t parts_count; /* uploaded since the last clear */
 } ggml_buffer;
 
 typedef struct {
@@ -35,8 +35,7 @@ typedef struct {
     ggml_backend_t backend;
     struct ggml_context *context; /* of one run, or one copy */
     void *context_memory;
-    uint8_t *rows; /* a matrix, or a run of rows of it, out of its tiles */
-    size_t rows_bytes;
+    lv_area bounce; /* the largest matrix that was prepared, out of its tiles */
 } ggml_device;
 
 static ggml_device *device_of(lv_device *device) {
@@ -143,55 +142,21 @@ static lever_status place(ggml_buffer *buffer, struct ggml_tensor *tensor, uint6
 
 static lever_status ggml_clear(lv_device_buffer *base, lever_error *error) {
     (void)error;
-    buffer_of(base)->valid_count = 0;
+    ggml_buffer *buffer = buffer_of(base);
+    ggml_reset(buffer->context);
+    ggml_backend_buffer_reset(buffer->buffer);
+    buffer->parts_count = 0;
     return LEVER_OK;
-}
-
-/* The tensors of before are taken again as long as the same parts come in the same order. */
-static struct ggml_tensor *tensor_of_part(ggml_buffer *buffer, uint64_t offset, const lv_device_matrix *matrix,
-                                          lever_error *error) {
-    const uint32_t at = buffer->valid_count;
-    if (at < buffer->parts_count) {
-        struct ggml_tensor *old = buffer->parts[at].tensor;
-        if (buffer->parts[at].offset == offset && old->type == (enum ggml_type)matrix->type &&
-            old->ne[0] == (int64_t)matrix->row_elements && old->ne[1] == (int64_t)matrix->rows_count) {
-            return old;
-        }
-        if (at == 0) { /* another block: nothing of the last one is needed any more */
-            ggml_reset(buffer->context);
-            ggml_backend_buffer_reset(buffer->buffer);
-            buffer->parts_count = 0;
-        } else {
-            (void)lv_fail(error, LEVER_E_ARGUMENT, "device %s: blocks that begin alike differ",
-                          buffer->base.device->facts.name);
-            return NULL;
-        }
-    }
-    if (at == PARTS_MAX) {
-        (void)lv_fail(error, LEVER_E_ARGUMENT, "device %s: a buffer holds too many matrices",
-                      buffer->base.device->facts.name);
-        return NULL;
-    }
-    struct ggml_tensor *tensor = new_matrix(buffer->context, matrix);
-    if (place(buffer, tensor, offset, error) != LEVER_OK) return NULL;
-    buffer->parts[at].offset = offset;
-    buffer->parts[at].tensor = tensor;
-    buffer->parts_count = at + 1;
-    return tensor;
 }
 
 static lever_status unpack(ggml_device *d, const lv_device_matrix *matrix, const uint8_t *tiles, size_t bytes,
                            lever_error *error) {
-    if (bytes > d->rows_bytes) {
-        void *memory = NULL;
-        LV_TRY(lv_alloc_checked(&memory, d->base.ledger, LV_MEM_DEVICE, 1, bytes, "a bounce buffer", error));
-        lv_free(d->rows);
-        d->rows = memory;
-        d->rows_bytes = bytes;
+    if (bytes > d->bounce.bytes) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "device %s: these weights were not prepared", d->base.facts.name);
     }
     const size_t tile_bytes = (size_t)(bytes / matrix->rows_count * LV_TILE_ROWS);
     for (size_t at = 0; at < bytes; at += tile_bytes) {
-        lv_tile_unpack(matrix->type, (size_t)matrix->row_elements, tiles + at, d->rows + at);
+        lv_tile_unpack(matrix->type, (size_t)matrix->row_elements, tiles + at, d->bounce.data + at);
     }
     return LEVER_OK;
 }
@@ -200,14 +165,18 @@ static lever_status ggml_upload(lv_device_buffer *base, uint64_t offset, const l
                                 lv_weight_layout layout, const void *weights, lever_error *error) {
     ggml_buffer *buffer = buffer_of(base);
     ggml_device *d = device_of(base->device);
-    struct ggml_tensor *tensor = tensor_of_part(buffer, offset, matrix, error);
-    if (!tensor) return LEVER_E_ARGUMENT;
+    if (buffer->parts_count == PARTS_MAX) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "device %s: a buffer holds too many matrices", d->base.facts.name);
+    }
+    struct ggml_tensor *tensor = new_matrix(buffer->context, matrix);
+    LV_TRY(place(buffer, tensor, offset, error));
     if (layout == LV_LAYOUT_TILES) {
         LV_TRY(unpack(d, matrix, weights, ggml_nbytes(tensor), error));
-        weights = d->rows;
+        weights = d->bounce.data;
     }
     ggml_backend_tensor_set(tensor, weights, 0, ggml_nbytes(tensor));
-    buffer->valid_count++;
+    buffer->parts[buffer->parts_count].offset = offset;
+    buffer->parts[buffer->parts_count++].tensor = tensor;
     return LEVER_OK;
 }
 
@@ -237,18 +206,37 @@ static lever_status ggml_read(lv_device_buffer *base, uint64_t offset, float *va
 
 /* --- Runs -------------------------------------------------------------------------------------------------------- */
 
+/* Weights that are in tiles come to ggml as rows. */
+static size_t bounce_bytes(const lv_device_matrix *matrix) {
+    if (!lv_kernel_supports(matrix->type, matrix->row_elements) || matrix->rows_count % LV_TILE_ROWS != 0) return 0;
+    return ggml_row_size((enum ggml_type)matrix->type, (int64_t)matrix->row_elements) * (size_t)matrix->rows_count;
+}
+
+static uint64_t ggml_prepare_bytes(lv_device *device, const lv_device_matrix *matrix, uint32_t bucket) {
+    (void)device;
+    (void)bucket;
+    return lv_area_booked_bytes(bounce_bytes(matrix));
+}
+
 static lever_status ggml_prepare(lv_device *device, const lv_device_matrix *matrix, uint32_t bucket,
                                  lever_error *error) {
     (void)bucket;
-    if (ggml_supports(device, matrix)) return LEVER_OK;
-    return lv_fail(error, LEVER_E_ARGUMENT, "device %s does not run this product", device->facts.name);
+    ggml_device *d = device_of(device);
+    if (!ggml_supports(device, matrix)) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "device %s does not run this product", device->facts.name);
+    }
+    const size_t bytes = bounce_bytes(matrix);
+    if (bytes <= d->bounce.bytes) return LEVER_OK;
+    lv_area_close(&d->bounce);
+    const lv_area_options options = {.huge_pages = true, .touch = true};
+    return lv_area_open(&d->bounce, device->ledger, LV_MEM_DEVICE, bytes, &options, "a bounce buffer", error);
 }
 
 static lever_status ggml_run(lv_device *device, const lv_device_product *p, uint64_t *ticket, lever_error *error) {
     ggml_device *d = device_of(device);
     const ggml_buffer *buffer = buffer_of(p->weights);
     struct ggml_tensor *weights = NULL;
-    for (uint32_t i = 0; i < buffer->valid_count; i++) {
+    for (uint32_t i = 0; i < buffer->parts_count; i++) {
         if (buffer->parts[i].offset == p->weights_offset) weights = buffer->parts[i].tensor;
     }
     if (!weights || weights->ne[0] != (int64_t)p->matrix.row_elements ||
@@ -286,13 +274,14 @@ static void ggml_close(lv_device *device) {
     if (d->backend) ggml_backend_free(d->backend);
     if (d->context) ggml_free(d->context);
     lv_free(d->context_memory);
-    lv_free(d->rows);
+    lv_area_close(&d->bounce);
     lv_free(d);
 }
 
 static const lv_device_ops ggml_ops = {
     .supports = ggml_supports,
     .part_bytes = ggml_part_bytes,
+    .prepare_bytes = ggml_prepare_bytes,
     .buffer_open = ggml_buffer_open,
     .buffer_close = ggml_buffer_close_,
     .clear = ggml_clear,
@@ -308,7 +297,7 @@ static const lv_device_ops ggml_ops = {
 typedef ggml_backend_reg_t (*add_server_fn)(const char *endpoint);
 
 /* "FILE" or "FILE:NAME": the first device of the backend in the file, the one of this name, or the server there. */
-static ggml_backend_dev_t find_in_file(const char *name) {
+static ggml_backend_dev_t find_in_file(const char *name, const lv_log *log) {
     char path[NAME_BYTES];
     snprintf(path, sizeof(path), "%s", name);
     char *suffix = strstr(path, ".so:");
@@ -316,6 +305,7 @@ static ggml_backend_dev_t find_in_file(const char *name) {
         suffix[3] = '\0';
         suffix += 4;
     }
+    lv_log_write(log, LEVER_LOG_DEBUG, "device %s: loading %s", name, path);
     ggml_backend_reg_t backend = ggml_backend_load(path);
     if (!backend) return NULL;
     if (suffix) {
@@ -324,6 +314,7 @@ static ggml_backend_dev_t find_in_file(const char *name) {
         add_server_fn add_server;
         memcpy(&add_server, &address, sizeof(add_server));
         if (address) {
+            lv_log_write(log, LEVER_LOG_DEBUG, "device %s: asking the server %s", name, suffix);
             backend = add_server(suffix);
             suffix = NULL;
         }
@@ -333,6 +324,16 @@ static ggml_backend_dev_t find_in_file(const char *name) {
         if (!suffix || strcmp(ggml_backend_dev_name(device), suffix) == 0) return device;
     }
     return NULL;
+}
+
+/* ggml's CPU backend would wake four threads for each product, beside those of lever's. */
+static void use_one_thread(const ggml_device *d) {
+    if (ggml_backend_dev_type(d->device) != GGML_BACKEND_DEVICE_TYPE_CPU) return;
+    void *address =
+        ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(d->device), "ggml_backend_set_n_threads");
+    ggml_backend_set_n_threads_t set_threads;
+    memcpy(&set_threads, &address, sizeof(set_threads));
+    if (address) set_threads(d->backend, 1);
 }
 
 static void fill_facts(ggml_device *d) {
@@ -346,13 +347,14 @@ static void fill_facts(ggml_device *d) {
     };
     snprintf(facts->name, sizeof(facts->name), "%s", ggml_backend_dev_name(d->device));
     snprintf(facts->description, sizeof(facts->description), "%s", ggml_backend_dev_description(d->device));
-    /* Rows lie behind each other at offsets that any number of floats may lead to: the largest alignment will do. */
+    /* A line of the cache, even where a backend asks for less. */
     if (facts->alignment < 64) facts->alignment = 64;
 }
 
-lever_status lv_device_ggml_open(lv_device **out, const char *name, lv_ledger *ledger, lever_error *error) {
+lever_status lv_device_ggml_open(lv_device **out, const char *name, lv_ledger *ledger, const lv_log *log,
+                                 lever_error *error) {
     *out = NULL;
-    ggml_backend_dev_t device = strchr(name, '/') ? find_in_file(name) : ggml_backend_dev_by_name(name);
+    ggml_backend_dev_t device = strchr(name, '/') ? find_in_file(name, log) : ggml_backend_dev_by_name(name);
     if (!device) return lv_fail(error, LEVER_E_ARGUMENT, "there is no device '%s'", name);
     void *memory = NULL;
     LV_TRY(lv_alloc_checked(&memory, ledger, LV_MEM_DEVICE, 1, sizeof(ggml_device), "a device", error));
@@ -362,9 +364,11 @@ lever_status lv_device_ggml_open(lv_device **out, const char *name, lv_ledger *l
     fill_facts(d);
     lever_status status = open_context(&d->context, &d->context_memory, RUN_TENSORS, ledger, error);
     if (status == LEVER_OK) {
+        lv_log_write(log, LEVER_LOG_DEBUG, "device %s: starting it", name);
         d->backend = ggml_backend_dev_init(device, NULL);
         if (!d->backend) status = lv_fail(error, LEVER_E_IO, "the device %s cannot be started", name);
     }
+    if (status == LEVER_OK) use_one_thread(d);
     if (status == LEVER_OK && d->base.facts.alignment > LV_DEVICE_ALIGNMENT_MAX) {
         status = lv_fail(error, LEVER_E_ARGUMENT, "the device %s wants offsets that are multiples of %" PRIu64, name,
                          d->base.facts.alignment);

@@ -7,7 +7,8 @@
 #include "compute/device.h"
 
 /* LEVER_E_ARGUMENT when there is none of this name. */
-lever_status lv_device_ggml_open(lv_device **device, const char *name, lv_ledger *ledger, lever_error *error);
+lever_status lv_device_ggml_open(lv_device **device, const char *name, lv_ledger *ledger, const lv_log *log,
+                                 lever_error *error);
 
 /* Calls for each device of the linked backends. */
 void lv_device_ggml_list(lv_device_visit_fn visit, void *user);

@@ -49,6 +49,7 @@ typedef struct {
     uint32_t shapes_count;
     uint8_t *scratch; /* rounded rows, then the kernel's own; as large as what was prepared wants */
     size_t scratch_bytes;
+    lv_area taken;   /* in no ledger */
     uint64_t waited; /* the last ticket that was waited for */
 
     lv_thread thread;
@@ -98,9 +99,10 @@ static bool has_bucket(const lv_device *device, uint32_t bucket) {
     return false;
 }
 
+/* For this bucket; 0: for any. */
 static bool is_prepared(const test_device *d, const lv_device_matrix *matrix, uint32_t bucket) {
     for (uint32_t i = 0; i < d->shapes_count; i++) {
-        if (d->shapes[i].bucket == bucket && same_matrix(&d->shapes[i].matrix, matrix)) return true;
+        if ((bucket == 0 || d->shapes[i].bucket == bucket) && same_matrix(&d->shapes[i].matrix, matrix)) return true;
     }
     return false;
 }
@@ -113,6 +115,11 @@ static size_t rounded_bytes(const lv_device_matrix *matrix, uint32_t bucket) {
 
 static size_t scratch_wanted(const lv_device_matrix *matrix, uint32_t bucket) {
     return rounded_bytes(matrix, bucket) + lv_kernel_scratch_bytes(matrix->row_elements) + 128;
+}
+
+static uint64_t test_prepare_bytes(lv_device *device, const lv_device_matrix *matrix, uint32_t bucket) {
+    (void)device;
+    return scratch_wanted(matrix, bucket);
 }
 
 static uint8_t *align64(uint8_t *at) {
@@ -260,6 +267,7 @@ static lever_status test_upload(lv_device_buffer *base, uint64_t offset, const l
                                 lv_weight_layout layout, const void *weights, lever_error *error) {
     test_buffer *buffer = buffer_of(base);
     if (!test_supports(base->device, matrix)) return broken(error, "a matrix is of a kind that it does not run");
+    if (!is_prepared(device_of(base->device), matrix, 0)) return broken(error, "weights of a shape were not prepared");
     const uint64_t bytes = test_part_bytes(base->device, matrix);
     LV_TRY(check_access(buffer, offset, bytes, error));
     if (device_of(base->device)->once && find_part(buffer, offset)) return LEVER_OK;
@@ -386,12 +394,14 @@ static void test_close(lv_device *device) {
     pthread_cond_destroy(&d->changed);
     pthread_mutex_destroy(&d->lock);
     lv_free(d->scratch);
+    lv_area_close(&d->taken);
     lv_free(d);
 }
 
 static const lv_device_ops test_ops = {
     .supports = test_supports,
     .part_bytes = test_part_bytes,
+    .prepare_bytes = test_prepare_bytes,
     .buffer_open = test_buffer_open,
     .buffer_close = test_buffer_close,
     .clear = test_clear,
@@ -419,9 +429,22 @@ static bool parse_buckets(const char *text, lv_buckets *buckets) {
     }
 }
 
+static bool take_mib(test_device *d, const char *text) {
+    uint64_t mib;
+    const lv_area_options options = {.touch = true};
+    return lv_parse_u64(text, 1, 1024, &mib) && !d->taken.data &&
+           lv_area_open(&d->taken, NULL, LV_MEM_DEVICE, (size_t)mib << 20, &options, "memory of its own", NULL) ==
+               LEVER_OK;
+}
+
 static bool apply_word(test_device *d, const char *word) {
     lv_device_facts *facts = &d->base.facts;
     if (strncmp(word, "fail=", 5) == 0) return lv_parse_u64(word + 5, 1, UINT32_MAX, &d->fail_at);
+    if (strncmp(word, "takes=", 6) == 0) return take_mib(d, word + 6);
+    if (strncmp(word, "align=", 6) == 0) {
+        return lv_parse_u64(word + 6, LV_DEVICE_TEST_ALIGNMENT, LV_DEVICE_ALIGNMENT_MAX, &facts->alignment) &&
+               (facts->alignment & (facts->alignment - 1)) == 0;
+    }
     if (strncmp(word, "buckets=", 8) == 0) return parse_buckets(word + 8, &facts->buckets);
     if (strcmp(word, "small") == 0) facts->buffer_bytes_max = SMALL_BUFFER_BYTES;
     d->wrong |= strcmp(word, "wrong") == 0;
@@ -439,10 +462,11 @@ static lever_status apply_name(test_device *d, const char *name, lever_error *er
         const size_t length = strcspn(next + 1, ",");
         snprintf(word, sizeof(word), "%.*s", length < sizeof(word) ? (int)length : 0, next + 1);
         if (!apply_word(d, word)) {
-            return lv_fail(error, LEVER_E_ARGUMENT,
-                           "the device '%s': '%s' is not known; allowed are fail=N, wrong, once, small, slow and "
-                           "buckets=N+N+..., with commas between",
-                           name, word);
+            return lv_fail(
+                error, LEVER_E_ARGUMENT,
+                "the device '%s': '%s' is not known; allowed are fail=N, wrong, once, small, slow, takes=N, align=N "
+                "and buckets=N+N+..., with commas between",
+                name, word);
         }
         next += 1 + length;
     }

@@ -11,6 +11,8 @@
  *     once       a buffer keeps the weights that were uploaded first (some drivers do)
  *     small      buffers of at most 64 KiB
  *     slow       a run takes far longer than on the CPU, and is taken at its word
+ *     takes=N    N MiB of memory that it books nowhere, as drivers do
+ *     align=N    offsets are multiples of N, a power of two from 128 to 4096
  *     buckets=N+N+...   other numbers of rows than 1, 4, 8, 16, 32 and 64 */
 #ifndef LV_COMPUTE_DEVICE_TEST_H
 #define LV_COMPUTE_DEVICE_TEST_H

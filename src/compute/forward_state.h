@@ -39,7 +39,6 @@ struct lv_offload {
     uint32_t *slot_of_block; /* UINT32_MAX: not on the device */
     lv_device_buffer *in, *out;
     float *results; /* rows of one segment */
-    float *padding; /* a row of zeros */
     uint64_t ticket;
     _Atomic uint64_t compute_ns; /* in products; read by any thread */
     uint64_t wait_ns;            /* of that time for blocks, which is not part of it */

@@ -1,6 +1,6 @@
-/* offload.c - one product after the other: its rows are written once, with padding, for all the matrices that take
- * them; each block's runs are queued as soon as it is on the device, so that the next one is uploaded while they are
- * computed; then all results are read.
+/* offload.c - one product after the other: its rows are written once for all the matrices that take them; each block's
+ * runs are queued as soon as it is on the device, so that the next one is uploaded while they are computed; then all
+ * results are read. Padding is not written: whatever the buffer held before will do for rows that nobody looks at.
  *
  * Blocks come in the order of use, so that the buffer that was filled first is the one that is free first. What is
  * where follows from the order alone: offsets are counted anew when results are read. */
@@ -41,17 +41,25 @@ static uint64_t block_bytes(lv_device *device, const lv_weights *weights) {
     return most;
 }
 
+/* Of the device, of its buffers and of blocks: generous. */
+static const uint64_t tables_bytes = (uint64_t)2 << 20;
+
 /* Matrices of a layer that take the same rows. */
 static const struct {
     lv_role first, last;
 } groups[] = {
     {LV_ROLE_Q, LV_ROLE_V}, {LV_ROLE_OUTPUT, LV_ROLE_OUTPUT}, {LV_ROLE_GATE, LV_ROLE_UP}, {LV_ROLE_DOWN, LV_ROLE_DOWN}};
 
-static uint64_t results_of_segment(const lv_device *device, const lv_segment *segment, uint32_t rows) {
+/* Rows of a run, or its results, in their buffer: the next run's begin behind them, where the device wants them to. */
+static uint64_t run_bytes(const lv_device *device, uint32_t bucket, uint64_t width) {
+    return lv_device_align(device, bucket * width * sizeof(float));
+}
+
+static uint64_t runs_bytes(const lv_device *device, uint64_t width, uint32_t rows) {
     uint64_t bytes = 0;
     for (uint32_t first = 0, bucket; first < rows; first += bucket) {
         bucket = lv_buckets_next(&device->facts.buckets, rows - first);
-        bytes += lv_device_align(device, bucket * segment->rows_count * sizeof(float));
+        bytes += run_bytes(device, bucket, width);
     }
     return bytes;
 }
@@ -59,7 +67,6 @@ static uint64_t results_of_segment(const lv_device *device, const lv_segment *se
 typedef struct {
     uint64_t in_bytes, out_bytes;
     size_t part_rows; /* the most of one segment */
-    size_t widest;
 } sizes;
 
 static sizes sizes_of(const lv_device *device, const lv_weights *weights, uint32_t rows) {
@@ -70,10 +77,10 @@ static sizes sizes_of(const lv_device *device, const lv_weights *weights, uint32
             uint64_t bytes = 0;
             for (uint32_t role = groups[g].first; role <= (uint32_t)groups[g].last; role++) {
                 const uint32_t item = lv_weights_item(l, (lv_role)role);
-                const size_t width = (size_t)weights->items[item].tensor->dims[0];
-                if (width > s.widest) s.widest = width;
+                const uint64_t in_bytes = runs_bytes(device, weights->items[item].tensor->dims[0], rows);
+                if (in_bytes > s.in_bytes) s.in_bytes = in_bytes;
                 for (uint32_t i = layout->item_segment_first[item]; i < layout->item_segment_first[item + 1]; i++) {
-                    bytes += results_of_segment(device, &layout->segments[i], rows);
+                    bytes += runs_bytes(device, layout->segments[i].rows_count, rows);
                     if (layout->segments[i].rows_count > s.part_rows)
                         s.part_rows = (size_t)layout->segments[i].rows_count;
                 }
@@ -81,7 +88,6 @@ static sizes sizes_of(const lv_device *device, const lv_weights *weights, uint32
             if (bytes > s.out_bytes) s.out_bytes = bytes;
         }
     }
-    s.in_bytes = lv_buckets_padded(&device->facts.buckets, rows) * s.widest * sizeof(float);
     return s;
 }
 
@@ -96,13 +102,25 @@ static uint32_t blocks_of(const lv_weights *weights, uint32_t blocks) {
     return blocks < all ? blocks : all;
 }
 
+static uint64_t prepare_bytes(lv_device *device, const lv_weights *weights) {
+    const lv_layout *layout = weights->layout;
+    const lv_buckets *buckets = &device->facts.buckets;
+    uint64_t most = 0;
+    for (uint32_t s = 0; s < layout->segments_count; s++) {
+        if (layout->segments[s].block >= layout->head_block_first) continue;
+        const lv_device_matrix matrix = matrix_of(weights, &layout->segments[s]);
+        const uint64_t bytes = lv_device_prepare_bytes(device, &matrix, buckets->rows[buckets->count - 1]);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
 uint64_t lv_offload_bytes(lv_device *device, const lv_weights *weights, uint32_t blocks) {
     const sizes s = sizes_of(device, weights, LV_OFFLOAD_ROWS_MAX);
     const uint64_t block = lv_area_booked_bytes((size_t)block_bytes(device, weights));
-    /* Rounded rows and scratch of the device's own, and tables: less than the rows themselves. */
-    return blocks_of(weights, blocks) * block + 2 * lv_area_booked_bytes((size_t)s.in_bytes) +
-           lv_area_booked_bytes((size_t)s.out_bytes) + LV_OFFLOAD_ROWS_MAX * s.part_rows * sizeof(float) +
-           s.widest * sizeof(float) + ((uint64_t)2 << 20);
+    const uint64_t rows = lv_area_booked_bytes((size_t)s.in_bytes) + lv_area_booked_bytes((size_t)s.out_bytes) +
+                          LV_OFFLOAD_ROWS_MAX * s.part_rows * sizeof(float);
+    return blocks_of(weights, blocks) * block + rows + prepare_bytes(device, weights) + tables_bytes;
 }
 
 /* --- Opening and closing ----------------------------------------------------------------------------------------- */
@@ -127,6 +145,17 @@ static lever_status open_blocks(lv_offload *o, const lv_offload_options *options
     return LEVER_OK;
 }
 
+/* What padding is before there were other rows: a device may not like to compute with what was never written. */
+static lever_status write_zeros(const lv_offload *o, uint64_t bytes, lever_error *error) {
+    static const float zeros[LV_DEVICE_ALIGNMENT_MAX / sizeof(float)];
+    for (uint64_t at = 0; at < bytes; at += sizeof(zeros)) {
+        const uint64_t left = bytes - at;
+        const size_t count = (size_t)(left < sizeof(zeros) ? left : sizeof(zeros)) / sizeof(float);
+        LV_TRY(lv_device_write(o->in, at, zeros, count, error));
+    }
+    return LEVER_OK;
+}
+
 static lever_status open_rows(lv_offload *o, const lv_offload_options *options, lever_error *error) {
     const sizes s = sizes_of(o->device, o->weights, options->rows_max);
     LV_TRY(lv_device_buffer_open(o->device, s.in_bytes, &o->in, error));
@@ -135,10 +164,7 @@ static lever_status open_rows(lv_offload *o, const lv_offload_options *options, 
     LV_TRY(lv_alloc_checked(&memory, options->ledger, LV_MEM_DEVICE, options->rows_max * s.part_rows, sizeof(float),
                             "results of a device", error));
     o->results = memory;
-    LV_TRY(
-        lv_alloc_checked(&memory, options->ledger, LV_MEM_DEVICE, s.widest, sizeof(float), "a row of padding", error));
-    o->padding = memory;
-    return LEVER_OK;
+    return write_zeros(o, s.in_bytes, error);
 }
 
 static lever_status prepare(lv_offload *o, lever_error *error) {
@@ -166,9 +192,11 @@ lever_status lv_offload_open(lv_offload **out, const lv_offload_options *options
     o->placement = (lv_placement){.buckets = options->device->facts.buckets, .always = options->always};
     atomic_init(&o->failed, false);
     atomic_init(&o->used, options->always);
-    lever_status status = open_blocks(o, options, error);
+    lv_log_write(o->log, LEVER_LOG_DEBUG, "device %s: preparing for %u layers, opening buffers",
+                 options->device->facts.name, o->weights->model->hparams.layers_count);
+    lever_status status = prepare(o, error);
+    if (status == LEVER_OK) status = open_blocks(o, options, error);
     if (status == LEVER_OK) status = open_rows(o, options, error);
-    if (status == LEVER_OK) status = prepare(o, error);
     if (status != LEVER_OK) {
         lv_error_prefix(error, "the device %s: ", options->device->facts.name);
         lv_offload_close(&o);
@@ -187,7 +215,6 @@ void lv_offload_close(lv_offload **out) {
     lv_free(o->slots);
     lv_free(o->slot_of_block);
     lv_free(o->results);
-    lv_free(o->padding);
     lv_free(o);
     *out = NULL;
 }
@@ -205,10 +232,13 @@ static lever_status by_device(lv_offload *o, lever_status status) {
 }
 
 static lever_status write_rows(lv_offload *o, const float *in, size_t width, size_t rows_count, lever_error *error) {
-    const size_t padded = lv_buckets_padded(&o->device->facts.buckets, (uint32_t)rows_count);
-    LV_TRY(by_device(o, lv_device_write(o->in, 0, in, rows_count * width, error)));
-    for (size_t row = rows_count; row < padded; row++) {
-        LV_TRY(by_device(o, lv_device_write(o->in, row * width * sizeof(float), o->padding, width, error)));
+    uint64_t offset = 0;
+    for (uint32_t first = 0, bucket; first < rows_count; first += bucket) {
+        const uint32_t left = (uint32_t)rows_count - first;
+        bucket = lv_buckets_next(&o->device->facts.buckets, left);
+        const size_t count = left < bucket ? left : bucket;
+        LV_TRY(by_device(o, lv_device_write(o->in, offset, in + first * width, count * width, error)));
+        offset += run_bytes(o->device, bucket, width);
     }
     return LEVER_OK;
 }
@@ -275,11 +305,11 @@ static lever_status run_segment(lv_forward *f, cursor *at, uint32_t segment, lev
     };
     for (uint32_t first = 0; first < at->rows_count; first += product.bucket) {
         product.bucket = lv_buckets_next(&o->device->facts.buckets, (uint32_t)at->rows_count - first);
-        product.in_offset = first * at->width * sizeof(float);
         product.out_offset = at->out_offset;
         LV_TRY(by_device(o, lv_device_run(o->device, &product, &slot->ticket, error)));
         o->ticket = slot->ticket;
-        at->out_offset += lv_device_align(o->device, product.bucket * s->rows_count * sizeof(float));
+        product.in_offset += run_bytes(o->device, product.bucket, at->width);
+        at->out_offset += run_bytes(o->device, product.bucket, s->rows_count);
     }
     return LEVER_OK;
 }
@@ -307,7 +337,7 @@ static lever_status read_segment(lv_offload *o, cursor *at, const lv_forward_lin
         const size_t count = left < bucket ? left : bucket;
         LV_TRY(lv_device_read(o->out, at->out_offset, o->results, count * s->rows_count, error));
         place_results(matrix, s, o->results, first, count);
-        at->out_offset += lv_device_align(o->device, bucket * s->rows_count * sizeof(float));
+        at->out_offset += run_bytes(o->device, bucket, s->rows_count);
     }
     return LEVER_OK;
 }

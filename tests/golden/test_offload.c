@@ -1,8 +1,9 @@
 /* A model on a device: the same logits, the same text, whatever is padded, wherever it fails; and what a device is
- * refused for. The pair and the small models, on the device that is made of the CPU. */
+ * refused for. The pair and the small models, on the device that is made of the CPU, and one on ggml's CPU backend. */
 #include <stdlib.h>
 
 #include "compute/offload.h"
+#include "engine/engine_state.h"
 #include "support/check.h"
 #include "support/engines.h"
 #include "support/pairs.h"
@@ -109,7 +110,7 @@ static bool answer_on(const reference *r, const char *device, lever_device_use u
 static void test_every_way_gives_the_same_text(void **state) {
     (void)state;
     reference *r = make_reference();
-    static const char *const devices[] = {"test", "test:buckets=8", "test:buckets=3+24"};
+    static const char *const devices[] = {"test", "test:buckets=8", "test:buckets=3+24,align=4096"};
     pair_way ways[PAIR_WAYS_MAX];
     const uint32_t count = pairs_covering(ways, 12, PAIR_WAYS_MAX);
     uint64_t device_rows = 0, rows = 0, padded = 0, accepted = 0;
@@ -145,6 +146,92 @@ static void test_every_use(void **state) {
     assert_false(answer_on(r, "test:once", LEVER_DEVICE_AUTO, &way, &got));
     assert_int_equal(got.statistics.device_layer_rows, 0);
     free(r);
+}
+
+/* A target that the device cannot compute, with a draft that it can. */
+static void test_a_draft_without_its_target(void **state) {
+    (void)state;
+    pair_answer wanted = {0}, got = {0};
+    for (uint32_t i = 0; i < 2; i++) {
+        lever_engine_options options;
+        lv_test_options(&options, LEVER_TINY_DIR "/llama-foreign-types.gguf");
+        options.draft_path = i ? LEVER_TINY_DIR "/llama-q4_0.gguf" : NULL;
+        options.draft_forced = true;
+        options.device = i ? "test" : NULL;
+        lever_engine *engine = lv_test_open(&options);
+        lever_session *session = lv_test_session(engine);
+        lever_engine_info info;
+        lever_engine_get_info(engine, &info);
+        assert_false(info.device_target);
+        assert_int_equal(info.device_draft, i == 1);
+        int32_t prompt[PAIR_PROMPT];
+        lever_generate_options generate;
+        lever_error error;
+        pairs_prompt(engine, 1, prompt);
+        pairs_sampling(&generate, 1, TOKENS);
+        CHECK_OK(lever_session_prompt(session, prompt, PAIR_PROMPT, &error));
+        CHECK_OK(pairs_generate(session, &generate, i ? &got : &wanted, &error));
+        lever_session_close(&session);
+        lever_engine_close(&engine);
+    }
+    pairs_check_same(&got, &wanted, "the draft alone on the device");
+}
+
+/* --- A device with bits of its own ------------------------------------------------------------------------------- */
+
+static uint64_t device_bytes(const lever_engine *engine) {
+    return lv_ledger_used_by(engine->ledger, LV_MEM_DEVICE);
+}
+
+/* The answer with all of the target on ggml's CPU backend. While it comes, nothing is taken for the device. */
+static void answer_by_ggml(const char *path, const char *draft_path, lever_strategy strategy, pair_answer *got) {
+    lever_engine_options options;
+    lv_test_options(&options, path);
+    options.draft_path = draft_path;
+    options.draft_forced = true;
+    options.device = "CPU";
+    options.device_use = LEVER_DEVICE_TARGET;
+    options.target_ram_percent = 0;
+    lever_engine *engine = lv_test_open(&options);
+    lever_session *session = lv_test_session(engine);
+    const uint64_t bytes = device_bytes(engine);
+    assert_true(bytes <= lv_accelerator_target_bytes(&engine->accelerator, engine->weights));
+    int32_t prompt[PAIR_PROMPT];
+    lever_generate_options generate;
+    lever_error error;
+    pairs_prompt(engine, 1, prompt);
+    pairs_sampling(&generate, 1, TOKENS);
+    generate.strategy = strategy;
+    CHECK_OK(lever_session_prompt(session, prompt, PAIR_PROMPT, &error));
+    CHECK_OK(pairs_generate(session, &generate, got, &error));
+    lever_engine_info info;
+    lever_engine_get_info(engine, &info);
+    assert_false(info.device_failed);
+    assert_true(got->statistics.device_layer_rows > 0);
+    assert_int_equal(got->statistics.device_layer_rows, got->statistics.layer_rows);
+    assert_int_equal(device_bytes(engine), bytes);
+    lever_session_close(&session);
+    lever_engine_close(&engine);
+}
+
+/* Types that change from layer to layer, read as rows and, packed, as tiles; speculation does not change the text. */
+static void test_ggml_backend_keeps_its_text(void **state) {
+    (void)state;
+    static const char gguf[] = LEVER_TINY_DIR "/qwen2-by-layer.gguf";
+    char packed[512];
+    const char *const paths[] = {gguf, parts_pack(gguf, packed, sizeof(packed))};
+    pair_answer plain = {0}, got = {0};
+    uint64_t accepted = 0;
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+        answer_by_ggml(paths[i], NULL, LEVER_STRATEGY_AR, &plain);
+        answer_by_ggml(paths[i], paths[i], LEVER_STRATEGY_LEVER, &got);
+        pairs_check_same(&got, &plain, "with a tree");
+        accepted += got.statistics.nodes_accepted;
+        answer_by_ggml(paths[i], paths[i], LEVER_STRATEGY_CHAIN, &got);
+        pairs_check_same(&got, &plain, "with a chain");
+        accepted += got.statistics.nodes_accepted;
+    }
+    assert_true(accepted > 0);
 }
 
 /* --- Failing ----------------------------------------------------------------------------------------------------- */
@@ -231,14 +318,39 @@ static void test_the_plan_knows_its_buffers(void **state) {
     lever_engine_close(&engine);
 }
 
+/* So is what its library and its driver take for themselves: twice, as target and draft have a handle each. */
+static void test_the_plan_knows_memory_of_its_own(void **state) {
+    (void)state;
+    const pair_way way = {.level = {0}};
+    lever_engine_options options;
+    pairs_engine_options(&options, &way);
+    lever_error error;
+    lever_plan without, with;
+    options.device = "test";
+    CHECK_OK(lever_engine_plan(&options, &without, &error));
+    options.device = "test:takes=48";
+    CHECK_OK(lever_engine_plan(&options, &with, &error));
+    assert_true(with.total_bytes > without.total_bytes + (90 << 20));
+    assert_true(with.total_bytes < without.total_bytes + (102 << 20));
+    lever_engine *engine = lv_test_open(&options);
+    assert_true(device_bytes(engine) > 90 << 20);
+    lever_engine_close(&engine);
+    options.ram_unlimited = false;
+    options.ram_bytes = without.least_bytes + (32 << 20);
+    CHECK_FAILS(lever_engine_open(&engine, &options, &error), LEVER_E_BUDGET, "");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits_of_every_model),
         cmocka_unit_test(test_every_way_gives_the_same_text),
         cmocka_unit_test(test_every_use),
+        cmocka_unit_test(test_a_draft_without_its_target),
+        cmocka_unit_test(test_ggml_backend_keeps_its_text),
         cmocka_unit_test(test_a_failing_device_leaves_the_text),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_the_plan_knows_its_buffers),
+        cmocka_unit_test(test_the_plan_knows_memory_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -346,6 +346,21 @@ MODELS = [
         vocabulary_qwen,
         rope_base=QWEN_BASE,
     ),
+    # Types that change from layer to layer, as Q4_K_M has them in large models.
+    Model(
+        "qwen2-by-layer",
+        "qwen2",
+        {
+            "blk.[13].attn_v*": "Q6_K",
+            "blk.[13].ffn_down*": "Q6_K",
+            "blk.2.ffn_gate*": "Q5_0",
+            "output.weight": "Q6_K",
+            "*": "Q4_K",
+        },
+        vocabulary_qwen,
+        rope_base=QWEN_BASE,
+        layers=4,
+    ),
     Model("qwen2-split-q8_0", "qwen2", {"*": "Q8_0"}, vocabulary_qwen, tied=True, rope_base=QWEN_BASE, parts=3),
     # The head dimension is not embedding / heads.
     Model(

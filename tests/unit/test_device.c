@@ -62,10 +62,10 @@ static void load(bench *b, lv_weight_layout layout) {
     for (size_t t = 0; t < ROWS / LV_TILE_ROWS; t++) {
         lv_tile_pack(GGML_TYPE_Q4_0, ELEMENTS, b->rows + t * tile_bytes, tiles + t * tile_bytes);
     }
+    CHECK_OK(lv_device_prepare(b->device, &matrix, BUCKET, &error));
     CHECK_OK(lv_device_clear(b->weights, &error));
     CHECK_OK(lv_device_upload(b->weights, 0, &matrix, layout, layout == LV_LAYOUT_TILES ? tiles : b->rows, &error));
     CHECK_OK(lv_device_write(b->in, 0, b->values, BUCKET * ELEMENTS, &error));
-    CHECK_OK(lv_device_prepare(b->device, &matrix, BUCKET, &error));
 }
 
 static void run(bench *b) {
@@ -177,6 +177,10 @@ static lever_status part_of_a_tile(bench *b, lever_error *error) {
     return lv_device_upload(b->out, 0, &(lv_device_matrix){GGML_TYPE_Q4_0, ELEMENTS, 20}, LV_LAYOUT_ROWS, b->rows,
                             error);
 }
+static lever_status upload_unprepared(bench *b, lever_error *error) {
+    return lv_device_upload(b->out, 0, &(lv_device_matrix){GGML_TYPE_Q4_0, ELEMENTS, 16}, LV_LAYOUT_ROWS, b->rows,
+                            error);
+}
 static lever_status unprepared(bench *b, lever_error *error) {
     lv_device_product product = product_of(b);
     product.bucket = 1;
@@ -274,7 +278,8 @@ static const rule rules[] = {
     {"not one of its buckets", run_other_bucket},
     {"of a kind that it does not run", other_type},
     {"of a kind that it does not run", part_of_a_tile},
-    {"was not prepared", unprepared},
+    {"a shape were not prepared", upload_unprepared},
+    {"a shape was not prepared", unprepared},
     {"not aligned", unaligned_upload},
     {"not aligned", unaligned_run},
     {"beyond its buffer", beyond_upload},
@@ -319,6 +324,7 @@ static void test_too_many_matrices(void **state) {
     lv_device_buffer *buffer = NULL;
     CHECK_OK(lv_device_buffer_open(b.device, 1 << 20, &buffer, &error));
     const lv_device_matrix small = {GGML_TYPE_Q4_0, 32, 16};
+    CHECK_OK(lv_device_prepare(b.device, &small, BUCKET, &error));
     for (uint64_t i = 0; i < 64; i++) {
         CHECK_OK(lv_device_upload(buffer, i * 512, &small, LV_LAYOUT_ROWS, b.rows, &error));
     }
@@ -348,6 +354,39 @@ static void test_a_failed_run_is_the_end(void **state) {
     close_bench(&b);
 }
 
+/* After a device was prepared nothing takes memory, and preparing takes what it said before. */
+static void test_nothing_is_taken_after_preparing(void **state) {
+    (void)state;
+    static const char *const names[] = {"test", "CPU"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        lever_error error;
+        bench b;
+        memset(&b, 0, sizeof(b));
+        lv_ledger *ledger = lv_ledger_create(8 << 20);
+        CHECK_OK(lv_device_open(&b.device, names[i], ledger, NULL, &error));
+        const uint64_t before = lv_ledger_used(ledger);
+        const lv_device_matrix smaller = {GGML_TYPE_Q4_0, ELEMENTS, 16};
+        uint64_t most = lv_device_prepare_bytes(b.device, &smaller, 1);
+        CHECK_OK(lv_device_prepare(b.device, &smaller, 1, &error));
+        assert_true(lv_ledger_used(ledger) > before && lv_ledger_used(ledger) <= before + most);
+        /* The bench's bucket need not be one of a device of ggml's, which computes any number of rows. */
+        if (lv_device_prepare_bytes(b.device, &matrix, BUCKET) > most) {
+            most = lv_device_prepare_bytes(b.device, &matrix, BUCKET);
+        }
+        CHECK_OK(lv_device_prepare(b.device, &matrix, BUCKET, &error));
+        assert_true(lv_ledger_used(ledger) <= before + most);
+        CHECK_OK(lv_device_buffer_open(b.device, 16384, &b.weights, &error));
+        CHECK_OK(lv_device_buffer_open(b.device, 16384, &b.in, &error));
+        CHECK_OK(lv_device_buffer_open(b.device, 16384, &b.out, &error));
+        CHECK_OK(lv_ledger_set_limit(ledger, lv_ledger_used(ledger), &error));
+        make_rows(1, b.rows);
+        load(&b, LV_LAYOUT_TILES);
+        run(&b);
+        close_bench(&b);
+        lv_ledger_free(ledger);
+    }
+}
+
 static void test_memory_is_booked(void **state) {
     (void)state;
     lever_error error;
@@ -366,7 +405,9 @@ static void test_memory_is_booked(void **state) {
 
 static void test_names(void **state) {
     (void)state;
-    static const char *const wrong[] = {"test:",          "test:fail=0",
+    static const char *const wrong[] = {"test:align=192", "test:align=8192",
+                                        "test:takes=0",   "test:takes=1,takes=1",
+                                        "test:",          "test:fail=0",
                                         "test:fail=x",    "test:quick",
                                         "test:buckets=",  "test:buckets=4+2",
                                         "test:buckets=0", "test:buckets=1+2+3+4+5+6+7+8+9+10+11+12+13+14+15+16+17"};
@@ -382,6 +423,9 @@ static void test_names(void **state) {
     assert_int_equal(device->facts.buckets.count, 2);
     assert_int_equal(device->facts.buckets.rows[1], 6);
     assert_int_equal(device->facts.buffer_bytes_max, 65536);
+    lv_device_close(&device);
+    CHECK_OK(lv_device_open(&device, "test:align=512,takes=2", NULL, NULL, &error));
+    assert_int_equal(device->facts.alignment, 512);
     lv_device_close(&device);
     assert_true(lv_device_is_cpu(NULL));
     assert_true(lv_device_is_cpu("cpu"));
@@ -413,6 +457,36 @@ static void test_ggml_backend(void **state) {
     close_bench(&b);
 }
 
+/* Two blocks that begin alike, one after the other in the same buffer: as the types of a matrix change from layer to
+ * layer. And more matrices than a buffer holds. */
+static void test_ggml_backend_takes_other_weights(void **state) {
+    (void)state;
+    static const lv_device_matrix parts[][3] = {
+        {{GGML_TYPE_Q4_0, ELEMENTS, 16}, {GGML_TYPE_Q4_0, ELEMENTS, 16}, {GGML_TYPE_Q4_0, ELEMENTS, 16}},
+        {{GGML_TYPE_Q4_0, ELEMENTS, 16}, {GGML_TYPE_F32, ELEMENTS, 2}, {GGML_TYPE_Q8_0, 32, 16}},
+        {{GGML_TYPE_Q4_0, ELEMENTS, 16}, {GGML_TYPE_Q4_0, ELEMENTS, 16}, {GGML_TYPE_Q4_0, ELEMENTS, 16}},
+    };
+    bench b;
+    lever_error error;
+    open_bench(&b, "CPU");
+    for (size_t block = 0; block < sizeof(parts) / sizeof(parts[0]); block++) {
+        CHECK_OK(lv_device_clear(b.weights, &error));
+        for (uint64_t i = 0; i < 3; i++) {
+            CHECK_OK(lv_device_prepare(b.device, &parts[block][i], BUCKET, &error));
+            CHECK_OK(lv_device_upload(b.weights, i * 4096, &parts[block][i], LV_LAYOUT_ROWS, b.rows, &error));
+        }
+    }
+    CHECK_OK(lv_device_clear(b.weights, &error));
+    for (uint64_t i = 0; i < 64; i++) {
+        CHECK_OK(lv_device_upload(b.weights, i * 64, &parts[1][2], LV_LAYOUT_ROWS, b.rows, &error));
+    }
+    CHECK_FAILS(lv_device_upload(b.weights, 8192, &parts[1][2], LV_LAYOUT_ROWS, b.rows, &error), LEVER_E_ARGUMENT,
+                "too many matrices");
+    load(&b, LV_LAYOUT_TILES);
+    run(&b);
+    close_bench(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_computes_what_the_cpu_does),
@@ -420,9 +494,11 @@ int main(void) {
         cmocka_unit_test(test_every_rule),
         cmocka_unit_test(test_too_many_matrices),
         cmocka_unit_test(test_a_failed_run_is_the_end),
+        cmocka_unit_test(test_nothing_is_taken_after_preparing),
         cmocka_unit_test(test_memory_is_booked),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_ggml_backend),
+        cmocka_unit_test(test_ggml_backend_takes_other_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
