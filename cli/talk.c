@@ -48,7 +48,9 @@ bool talk_engine_options(const cli_options *options, talk_paths *paths, lever_en
     engine->threads = options->threads;
     engine->lanes = options->lanes;
     engine->trace_spans = options->trace != NULL && options->trace_format == TRACE_CHROME;
-    if (models_cache_path("", paths->cache)) engine->cache_dir = paths->cache;
+    /* Where it cannot be made, what is there is still read. */
+    const bool has_cache = models_make_cache_folder("", paths->cache) || models_cache_path("", paths->cache);
+    if (has_cache) engine->cache_dir = paths->cache;
     if (options->no_direct) engine->direct_io = false;
     engine->log = show_log;
     engine->log_user = (void *)(uintptr_t)options; /* show_log does not change it */

@@ -71,6 +71,11 @@ class Answers(unittest.TestCase):
                 self.assertEqual(answer["strategy"], strategy)
                 self.assertEqual(answer["draft_seconds"], 0)
 
+    def test_what_was_measured_is_kept_in_a_cache_folder_that_is_made(self):
+        cache = os.path.join(SCRATCH.name, "new", "cache")
+        as_json("run", "-m", MODEL, "-d", DRAFT, "--force-draft", "-n", "24", "hello", XDG_CACHE_HOME=cache)
+        self.assertEqual(len([name for name in os.listdir(os.path.join(cache, "lever")) if name.endswith(".costs")]), 1)
+
     def test_the_target_can_be_its_own_draft(self):
         plain, _ = run("--no-draft")
         answer, _ = run("-d", MODEL, "--force-draft")
