@@ -205,8 +205,10 @@ LEVER_API lever_status lever_engine_open(lever_engine **engine, const lever_engi
 LEVER_API void lever_engine_close(lever_engine **engine);
 
 /* Changes the budget while running, from any thread. A smaller budget unpins weights within one block's time; a larger
- * one is filled by pinning as blocks pass by. LEVER_E_BUDGET when `ram_bytes` is below what cannot be given up; the
- * budget then stays as it was. 0 lifts the limit. */
+ * one is filled by pinning as blocks pass by, up to target_ram_percent where that was given. Sessions of sessions_max
+ * that are not open yet keep their memory as long as pinned weights can make room. LEVER_E_BUDGET when `ram_bytes` is
+ * below what cannot be given up; the budget then stays as it was. 0 lifts the limit. With watch_memory this is the most
+ * from then on. */
 LEVER_API lever_status lever_engine_set_budget(lever_engine *engine, uint64_t ram_bytes, lever_error *error);
 
 /* The plan as carried out. */

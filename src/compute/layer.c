@@ -197,12 +197,13 @@ typedef struct {
     lv_activations activations;
     lv_linear_part parts[LV_LINEAR_PARTS_MAX];
     size_t parts_count;
+    uint32_t nodes_count; /* that they will be */
 } pending_products;
 
 static void add_pending(lv_forward *f, pending_products *pending) {
     if (pending->parts_count == 0) return;
     lv_linear_add_products(&f->linear, &pending->activations, pending->parts, pending->parts_count);
-    pending->parts_count = 0;
+    pending->parts_count = pending->nodes_count = 0;
 }
 
 static lever_status add_segments(lv_forward *f, pending_products *pending, const lv_forward_linear *matrix,
@@ -213,7 +214,9 @@ static lever_status add_segments(lv_forward *f, pending_products *pending, const
     for (uint32_t s = layout->item_segment_first[matrix->item]; s < layout->item_segment_first[matrix->item + 1]; s++) {
         const lv_segment *segment = &layout->segments[s];
         const lv_lease *lease = NULL;
-        if (!lv_graph_is_full(f->graph, nodes + STAGE_NODES)) lease = lv_forward_try_block(f, segment->block);
+        if (!lv_graph_is_full(f->graph, pending->nodes_count + nodes + STAGE_NODES)) {
+            lease = lv_forward_try_block(f, segment->block);
+        }
         if (!lease) {
             add_pending(f, pending);
             LV_TRY(lv_forward_flush(f, error));
@@ -221,6 +224,7 @@ static lever_status add_segments(lv_forward *f, pending_products *pending, const
         }
         if (pending->parts_count == LV_LINEAR_PARTS_MAX) add_pending(f, pending);
         pending->parts[pending->parts_count++] = part_of(f, matrix, segment, lease);
+        pending->nodes_count += nodes;
     }
     return LEVER_OK;
 }

@@ -2,7 +2,11 @@
  *
  * A lower budget first unpins: the store gives back what is not leased at once, the rest when its lease ends, which is
  * within one block's time. The ledger takes the lower limit as soon as that much is free. A higher budget is in force
- * at once, and the store pins blocks as they pass by. */
+ * at once, and the store pins blocks as they pass by.
+ *
+ * Pinned blocks get what is left beside all that the plan set aside, whether it is in use already or not: the same
+ * budget given anew pins the same blocks, and a session that opens later finds its memory. Only who asks for less than
+ * the plan goes below that, down to what is in use. */
 #include <string.h>
 
 #include "base/memory.h"
@@ -23,9 +27,60 @@ uint64_t lv_budget_of(const lever_engine_options *options, bool *is_default) {
     return memory.usable_bytes / 100 * DEFAULT_SHARE_PERCENT;
 }
 
+/* --- What is left for pinned blocks ------------------------------------------------------------------------------ */
+
+/* What is in use beside the pinned blocks. Lanes pin meanwhile: the sum less what is pinned would be of two moments. */
+static uint64_t in_use_bytes(const lever_engine *engine) {
+    uint64_t bytes = 0;
+    for (int category = 0; category < LV_MEM_CATEGORIES_COUNT; category++) {
+        if (category == LV_MEM_PINNED || category == LV_MEM_HEAD) continue;
+        bytes += lv_ledger_used_by(engine->ledger, (lv_category)category);
+    }
+    return bytes;
+}
+
+/* What pinned blocks leave to all else, `kept_bytes` that are about to be taken among it: what is in use and what the
+ * sessions take that may still be opened, but no less than the plan set aside, without what the draft gave up. */
+static uint64_t reserved_bytes(const lever_engine *engine, uint64_t kept_bytes) {
+    const uint32_t open = atomic_load(&engine->sessions_count), most = engine->options.sessions_max;
+    const uint64_t to_come = open < most ? (most - open) * engine->session_bytes : 0;
+    const uint64_t now = in_use_bytes(engine) + kept_bytes + to_come, given_up = engine->given_up_bytes;
+    const uint64_t planned = engine->planned_bytes > given_up ? engine->planned_bytes - given_up : 0;
+    return now > planned ? now : planned;
+}
+
+static uint64_t left_below(const lever_engine *engine, uint64_t limit, uint64_t kept_bytes) {
+    const uint64_t reserved = reserved_bytes(engine, kept_bytes);
+    return limit > reserved ? limit - reserved : 0;
+}
+
+/* Has the blocks pinned that `left` bytes hold: the head first, since it is of one piece. A share that was asked for is
+ * not passed, whatever is free. */
+static void pin(lever_engine *engine, uint64_t left) {
+    const lv_layout *layout = engine->weights->layout;
+    const uint64_t head = lv_plan_head_bytes(layout);
+    const bool head_pinned = left >= head;
+    uint64_t layers = head_pinned ? left - head : left;
+    if (engine->options.target_ram_percent >= 0 && layers > engine->plan.pin_bytes) layers = engine->plan.pin_bytes;
+    lv_plan_pins(layout, head_pinned, layers, engine->pinned);
+    engine->pin_bytes = left;
+    lv_store_set_pinned(engine->store, engine->pinned);
+}
+
+/* --- Changing ---------------------------------------------------------------------------------------------------- */
+
+/* Where something else was taken since the blocks were chosen, they make room for it: else the lower limit might never
+ * come into force. */
 static void try_pending_limit(lever_engine *engine) {
-    if (engine->budget_pending == 0) return;
-    if (lv_ledger_set_limit(engine->ledger, engine->budget_pending, NULL) == LEVER_OK) engine->budget_pending = 0;
+    const uint64_t limit = engine->budget_pending;
+    if (limit == 0) return;
+    lever_status status = lv_ledger_set_limit(engine->ledger, limit, NULL);
+    const uint64_t left = left_below(engine, limit, 0);
+    if (status != LEVER_OK && left < engine->pin_bytes) {
+        pin(engine, left);
+        status = lv_ledger_set_limit(engine->ledger, limit, NULL);
+    }
+    if (status == LEVER_OK) engine->budget_pending = 0;
     atomic_store(&engine->budget_waits, engine->budget_pending != 0);
 }
 
@@ -34,6 +89,37 @@ void lv_budget_on_block(void *user) {
     if (!atomic_load_explicit(&engine->budget_waits, memory_order_relaxed)) return;
     pthread_mutex_lock(&engine->budget_lock);
     try_pending_limit(engine);
+    pthread_mutex_unlock(&engine->budget_lock);
+}
+
+/* The limit in force, or the lower one that waits. `budget_lock` is held. */
+static uint64_t wanted_limit(const lever_engine *engine) {
+    return engine->budget_pending ? engine->budget_pending : lv_ledger_limit(engine->ledger);
+}
+
+bool lv_budget_repin(lever_engine *engine, uint64_t more_bytes, uint64_t kept_bytes) {
+    pthread_mutex_lock(&engine->budget_lock);
+    const uint64_t limit = wanted_limit(engine);
+    const bool fits = in_use_bytes(engine) + kept_bytes <= limit;
+    if (fits) {
+        engine->given_up_bytes = more_bytes;
+        pin(engine, left_below(engine, limit, kept_bytes));
+        try_pending_limit(engine);
+    }
+    pthread_mutex_unlock(&engine->budget_lock);
+    return fits;
+}
+
+void lv_budget_get(lever_engine *engine, lv_budget *budget) {
+    pthread_mutex_lock(&engine->budget_lock);
+    const uint64_t in_use = in_use_bytes(engine);
+    *budget = (lv_budget){
+        .limit_bytes = wanted_limit(engine),
+        .most_bytes = engine->budget_most,
+        .used_bytes = lv_ledger_used(engine->ledger),
+        .least_bytes = reserved_bytes(engine, 0),
+    };
+    budget->idle_bytes = budget->least_bytes > in_use ? budget->least_bytes - in_use : 0;
     pthread_mutex_unlock(&engine->budget_lock);
 }
 
@@ -47,55 +133,32 @@ static lever_status refuse(uint64_t bytes, uint64_t fixed, lever_error *error) {
                    wanted, least);
 }
 
-/* What is in use beside the pinned blocks. Lanes pin meanwhile: the sum less what is pinned would be of two moments. */
-static uint64_t fixed_bytes(const lever_engine *engine) {
-    uint64_t bytes = 0;
-    for (int category = 0; category < LV_MEM_CATEGORIES_COUNT; category++) {
-        if (category == LV_MEM_PINNED || category == LV_MEM_HEAD) continue;
-        bytes += lv_ledger_used_by(engine->ledger, (lv_category)category);
-    }
-    return bytes;
-}
-
-/* Which blocks are pinned when `left` bytes are there for them: the head first, since it is of one piece. */
-static void choose_pins(lever_engine *engine, uint64_t left) {
-    const lv_layout *layout = engine->weights->layout;
-    const uint64_t head = lv_plan_head_bytes(layout);
-    const bool head_pinned = left >= head;
-    lv_plan_pins(layout, head_pinned, head_pinned ? left - head : left, engine->pinned);
-}
-
-/* The limit in force, or the lower one that waits. `budget_lock` is held. */
-static uint64_t wanted_limit(const lever_engine *engine) {
-    return engine->budget_pending ? engine->budget_pending : lv_ledger_limit(engine->ledger);
-}
-
-bool lv_budget_repin(lever_engine *engine, uint64_t more_bytes, uint64_t kept_bytes) {
-    pthread_mutex_lock(&engine->budget_lock);
-    const uint64_t limit = wanted_limit(engine), taken = fixed_bytes(engine) + kept_bytes;
-    if (limit >= taken) {
-        const uint64_t left = limit - taken;
-        choose_pins(engine,
-                    left < more_bytes || left - more_bytes < engine->pin_bytes ? left : engine->pin_bytes + more_bytes);
-        lv_store_set_pinned(engine->store, engine->pinned);
+/* `budget_lock` is held. */
+static lever_status change(lever_engine *engine, uint64_t limit, lever_error *error) {
+    const uint64_t in_use = in_use_bytes(engine);
+    if (limit < in_use) return refuse(limit, in_use, error);
+    lever_status status = LEVER_OK;
+    engine->budget_pending = 0;
+    if (limit >= lv_ledger_limit(engine->ledger)) {
+        status = lv_ledger_set_limit(engine->ledger, limit, error);
+        pin(engine, left_below(engine, limit, 0));
+    } else {
+        pin(engine, left_below(engine, limit, 0));
+        engine->budget_pending = limit;
         try_pending_limit(engine);
     }
-    pthread_mutex_unlock(&engine->budget_lock);
-    return limit >= taken;
+    engine->plan.table.budget_bytes = limit;
+    engine->plan.table.budget_is_default = false;
+    atomic_store(&engine->budget_waits, engine->budget_pending != 0);
+    return status;
 }
 
-uint64_t lv_budget_wanted(lever_engine *engine) {
+bool lv_budget_follow(lever_engine *engine, uint64_t limit_bytes) {
     pthread_mutex_lock(&engine->budget_lock);
-    const uint64_t limit = wanted_limit(engine);
+    const uint64_t most = engine->budget_most;
+    const lever_status status = change(engine, limit_bytes < most ? limit_bytes : most, NULL);
     pthread_mutex_unlock(&engine->budget_lock);
-    return limit;
-}
-
-uint64_t lv_budget_least(lever_engine *engine) {
-    pthread_mutex_lock(&engine->budget_lock);
-    const uint64_t bytes = fixed_bytes(engine);
-    pthread_mutex_unlock(&engine->budget_lock);
-    return bytes;
+    return status == LEVER_OK;
 }
 
 lever_status lever_engine_set_budget(lever_engine *engine, uint64_t ram_bytes, lever_error *error) {
@@ -103,26 +166,8 @@ lever_status lever_engine_set_budget(lever_engine *engine, uint64_t ram_bytes, l
     if (!engine) return lv_fail(error, LEVER_E_ARGUMENT, "lever_engine_set_budget: the engine is NULL");
     const uint64_t limit = ram_bytes ? ram_bytes : LV_LEDGER_UNLIMITED;
     pthread_mutex_lock(&engine->budget_lock);
-    const uint64_t fixed = fixed_bytes(engine);
-    lever_status status = LEVER_OK;
-    if (limit < fixed) {
-        status = refuse(limit, fixed, error);
-    } else {
-        engine->pin_bytes = limit - fixed;
-        choose_pins(engine, engine->pin_bytes);
-        engine->budget_pending = 0;
-        if (limit >= lv_ledger_limit(engine->ledger)) {
-            status = lv_ledger_set_limit(engine->ledger, limit, error);
-            lv_store_set_pinned(engine->store, engine->pinned);
-        } else {
-            lv_store_set_pinned(engine->store, engine->pinned);
-            engine->budget_pending = limit;
-            try_pending_limit(engine);
-        }
-        engine->plan.table.budget_bytes = limit;
-        engine->plan.table.budget_is_default = false;
-    }
-    atomic_store(&engine->budget_waits, engine->budget_pending != 0);
+    const lever_status status = change(engine, limit, error);
+    if (status == LEVER_OK) engine->budget_most = limit;
     pthread_mutex_unlock(&engine->budget_lock);
     return status;
 }

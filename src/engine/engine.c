@@ -255,6 +255,7 @@ static lever_status open_store(lever_engine *engine, lever_error *error) {
     engine->pinned = memory;
     lv_plan_pins(layout, engine->plan.head_pinned, engine->plan.pin_bytes, engine->pinned);
     engine->pin_bytes = engine->plan.pin_bytes + (engine->plan.head_pinned ? lv_plan_head_bytes(layout) : 0);
+    engine->planned_bytes = engine->plan.table.total_bytes - engine->pin_bytes;
     const lv_store_options options = {
         .gguf = engine->gguf,
         .layout = layout,
@@ -357,6 +358,7 @@ static lever_status make_plan(lever_engine *engine, const lv_engine_files *files
     input.reserve_bytes = reserve_of(engine, files);
     LV_TRY(choose_plan(&input, &engine->log, &engine->plan, error));
     LV_TRY(lv_ledger_set_limit(engine->ledger, input.budget_bytes, error));
+    engine->budget_most = input.budget_bytes;
     lv_ledger_book(engine->ledger, LV_MEM_PROGRAM, input.program_bytes);
     lv_ledger_book(engine->ledger, LV_MEM_SLACK, lv_plan_slack_bytes());
     return LEVER_OK;
@@ -375,6 +377,14 @@ static lever_status settle_draft(lever_engine *engine, lever_error *error) {
     if (is_same_file(engine->options.model_path, engine->options.draft_path)) return LEVER_OK;
     return lv_draft_model_compare(engine->draft, engine->vocab, engine->options.model_path, engine->ledger,
                                   &engine->log, error);
+}
+
+static uint64_t session_bytes(const lever_engine *engine) {
+    const uint32_t context = engine->plan.context_tokens;
+    const uint64_t bytes = lv_plan_session_bytes(engine->model, context);
+    if (!engine->draft) return bytes;
+    return bytes + lv_plan_draft_session_bytes(engine->model, engine->draft->model, context) +
+           (engine->options.no_predictor ? 0 : lv_predictor_session_memory(engine->model, engine->options.learn));
 }
 
 /* The share of the target that stays in memory is the phone's; here the models may have what there is, both of them. */
@@ -431,6 +441,7 @@ static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, leve
         engine->plan.batch_rows = LV_OFFLOAD_ROWS_MAX;
     }
     LV_TRY(settle_draft(engine, error));
+    engine->session_bytes = session_bytes(engine);
     LV_TRY(settle_phone(engine, error));
     LV_TRY(lv_weights_read_vectors(engine->weights, engine->gguf, engine->ledger, error));
     void *memory = NULL;

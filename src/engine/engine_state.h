@@ -37,6 +37,7 @@ struct lever_engine {
     uint32_t threads, lanes;
     double open_seconds;
     atomic_uint sessions_count;
+    uint64_t session_bytes; /* what the plan sets aside for each of sessions_max */
 
     pthread_mutex_t pass_lock;
     lv_row *rows; /* plan.rows_max: the rows of the pass that is running */
@@ -71,7 +72,10 @@ struct lever_engine {
 
     pthread_mutex_t budget_lock;
     bool *pinned;             /* by block: what is to be pinned */
-    uint64_t pin_bytes;       /* that the plan, or the last budget, leaves for pinned blocks, the head's included */
+    uint64_t pin_bytes;       /* for which they were chosen, the head's included */
+    uint64_t planned_bytes;   /* what the plan takes beside them */
+    uint64_t given_up_bytes;  /* of this, what the draft left to them for now */
+    uint64_t budget_most;     /* as the caller of the library set it last; the watch stays within */
     uint64_t budget_pending;  /* a lower limit that the ledger could not take yet; 0: none */
     atomic_bool budget_waits; /* budget_pending != 0, to be seen without the lock */
 };
@@ -93,13 +97,20 @@ lever_status lv_engine_open_reserving(lever_engine **engine, const lever_engine_
 
 /* budget.c: the limit in force for these options, and whether it is the default share. */
 uint64_t lv_budget_of(const lever_engine_options *options, bool *is_default);
-/* The limit that is in force or about to be, and what an open engine cannot give up. Any thread. */
-uint64_t lv_budget_wanted(lever_engine *engine);
-uint64_t lv_budget_least(lever_engine *engine);
+typedef struct {
+    uint64_t limit_bytes; /* in force, or about to be */
+    uint64_t most_bytes;  /* as the caller of the library set it last; UINT64_MAX: none */
+    uint64_t used_bytes;
+    uint64_t least_bytes; /* not for pinned blocks: what is in use, and what is set aside for sessions to come */
+    uint64_t idle_bytes;  /* of this, not in use */
+} lv_budget;
+void lv_budget_get(lever_engine *engine, lv_budget *budget); /* any thread */
+/* Changes the limit, but not above what the caller of the library allows: for the watch. False: that much is in use. */
+bool lv_budget_follow(lever_engine *engine, uint64_t limit_bytes);
 /* Called between blocks of a pass: takes a waiting lower limit into force as soon as the memory is back. */
 void lv_budget_on_block(void *engine);
-/* Pins what the plan pinned and `more_bytes`, as far as the budget allows when `kept_bytes` stay free for something
- * else. False, with nothing changed: there is not as much. */
+/* Pins what the budget allows when the draft has given up `more_bytes` of what the plan set aside for it, and
+ * `kept_bytes` stay free for something else. False, with nothing changed: there is not as much. */
 bool lv_budget_repin(lever_engine *engine, uint64_t more_bytes, uint64_t kept_bytes);
 
 #endif

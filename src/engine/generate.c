@@ -9,7 +9,12 @@
 #include "engine/trace.h"
 #include "engine/verification.h"
 
-enum { PIECE_BYTES_MAX = 1024, SPAN_BYTES_MAX = 256, PRUNE_CAP_DEFAULT = 50 };
+enum {
+    PIECE_BYTES_MAX = 1024,
+    SPAN_BYTES_MAX = 256,
+    PRUNE_CAP_DEFAULT = 50,
+    ENERGY_CYCLES = 16, /* from one reading to the next: counters begin anew after minutes */
+};
 
 /* A cycle that takes more than so many usual ones was interrupted: it is judged as if it had taken these. */
 #define CYCLE_SECONDS_MOST 4.0
@@ -52,7 +57,6 @@ const char *lever_finish_text(lever_finish finish) {
 typedef struct {
     lv_store_counters store;
     lv_forward_counters forward;
-    lv_energy energy;
 } counters_snapshot;
 
 typedef struct {
@@ -79,6 +83,9 @@ typedef struct {
     bool tree_is_valid;
     char *trace; /* a line, "" when there is none; NULL: none is wanted */
     uint64_t ahead_cycles, ahead_hits, prune_lost;
+    lv_energy energy; /* as last read */
+    double joules;    /* up to then */
+    bool energy_lost; /* a reading failed: the sum would be a part */
 } generation;
 
 static void give_out(generation *g, int32_t token, const lv_answer_text *text) {
@@ -212,6 +219,7 @@ static lv_residency_progress progress_of(const generation *g) {
         .seconds = g->timed_seconds,
         .bytes_read = store.bytes_read,
         .reading_seconds = lv_seconds(store.busy_ns),
+        .streamed_bytes = lv_residency_streamed_bytes(session->engine),
     };
 }
 
@@ -247,6 +255,14 @@ static void consider_dropping(generation *g) {
         "the draft model leaves for this answer: %.1f tokens/s with it, %.1f expected of the target alone with "
         "its memory",
         (double)progress.tokens / progress.seconds, expected);
+}
+
+static void add_energy(generation *g) {
+    lv_energy now;
+    lv_energy_read("", &now);
+    if (now.zones_count != g->energy.zones_count) g->energy_lost = true;
+    g->joules += lv_energy_between(&g->energy, &now);
+    g->energy = now;
 }
 
 static lever_status run_cycle(generation *g, lever_error *error) {
@@ -288,6 +304,7 @@ static lever_status run_cycle(generation *g, lever_error *error) {
     if (!g->ended && !is_at_limit(g)) take_token(g, result.token);
     if (session->computed_count > session->tokens_count) session->computed_count = session->tokens_count;
     if (g->ended) lv_speculation_truncate(session->speculation, session->tokens_count);
+    if (session->statistics.cycles % ENERGY_CYCLES == 0) add_energy(g);
     if (g->drafts) consider_dropping(g);
     return LEVER_OK;
 }
@@ -400,7 +417,6 @@ static lever_status check_policy(const lever_generate_options *o, lever_error *e
 static void take_snapshot(lever_engine *engine, counters_snapshot *snapshot) {
     lv_store_get_counters(engine->store, &snapshot->store);
     lv_forward_get_counters(engine->forward, &snapshot->forward);
-    lv_energy_read("", &snapshot->energy);
 }
 
 static void fill_statistics(generation *g) {
@@ -429,7 +445,8 @@ static void fill_statistics(generation *g) {
     s->io_seconds = lv_seconds(now.store.busy_ns - before->store.busy_ns);
     s->compute_seconds = lv_seconds(now.forward.compute_ns - before->forward.compute_ns);
     s->head_seconds = lv_seconds(now.forward.head_ns - before->forward.head_ns);
-    s->energy_joules = lv_energy_between(&before->energy, &now.energy);
+    add_energy(g);
+    s->energy_joules = g->energy_lost ? 0 : g->joules;
     if (session->simulation) lv_simulation_fill(session->simulation, s);
 }
 
@@ -524,6 +541,7 @@ lever_status lever_session_generate(lever_session *session, const lever_generate
     clear_generation_statistics(session);
     set_policy(&g);
     take_snapshot(session->engine, &g.before);
+    lv_energy_read("", &g.energy);
     if (session->simulation) lv_simulation_begin_answer(session->simulation);
     give_tracks(&g);
     status = generate_tokens(&g, error);

@@ -16,8 +16,8 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "engine/draft_model.h"
+#include "engine/session_state.h"
 #include "spec/candidates.h"
-#include "spec/sampler.h"
 
 enum {
     CONTEXT_DEFAULT = 4096,
@@ -84,7 +84,8 @@ static uint64_t logits_bytes(const lv_model *model) {
 }
 
 static uint64_t session_table_bytes(uint32_t context_tokens) {
-    return (uint64_t)context_tokens * sizeof(int32_t) + LV_PLAN_ANSWER_BYTES + 4096;
+    return (uint64_t)context_tokens * sizeof(int32_t) + LV_PLAN_ANSWER_BYTES + sizeof(lever_session) + lv_tree_bytes() +
+           4096;
 }
 
 uint64_t lv_plan_session_bytes(const lv_model *model, uint32_t context_tokens) {

@@ -67,7 +67,7 @@ uint64_t lv_plan_pins(const lv_layout *layout, bool head_pinned, uint64_t pin_by
 /* Of a session, for the text of an answer: 16 stop texts of 4 KiB and their tables. */
 #define LV_PLAN_ANSWER_BYTES ((uint64_t)256 << 10)
 
-/* What one session takes: cache, logits, sampler, tokens. */
+/* What one session takes: cache, logits, sampler, tokens, tree. */
 uint64_t lv_plan_session_bytes(const lv_model *model, uint32_t context_tokens);
 
 /* What one session takes besides when a draft is there: the draft's cache, its logits and candidates, and logits of

@@ -181,10 +181,18 @@ void lv_residency_forget(lever_engine *engine, lv_speculation *speculation) {
 
 /* --- Judging ----------------------------------------------------------------------------------------------------- */
 
+uint64_t lv_residency_streamed_bytes(const lever_engine *engine) {
+    const lv_layout *layout = engine->weights->layout;
+    const uint64_t head = lv_ledger_used_by(engine->ledger, LV_MEM_HEAD); /* in whole pages */
+    lv_store_counters store;
+    lv_store_get_counters(engine->store, &store);
+    return layout->layer_bytes - store.pinned_bytes + (layout->head_bytes > head ? layout->head_bytes - head : 0);
+}
+
 bool lv_residency_is_judged(const lever_engine *engine, const lv_residency_progress *progress) {
     const bool may =
         !engine->options.draft_forced && engine->options.target_ram_percent < 0 && !engine->costs.costs.frozen;
-    return may && engine->plan.table.pass_read_bytes > 0 && progress->cycles >= CYCLES_LEAST && progress->seconds > 0;
+    return may && progress->streamed_bytes > 0 && progress->cycles >= CYCLES_LEAST && progress->seconds > 0;
 }
 
 /* Of a plain pass, as it was measured. Where passes with all threads were not, one thread says how long it takes at
@@ -199,7 +207,7 @@ bool lv_residency_is_better_without(const lever_engine *engine, const lv_specula
     const lever_plan *table = &engine->plan.table;
     if (!lv_residency_is_judged(engine, progress)) return false;
     const uint64_t given_up = engine->residency.weight_bytes + lv_speculation_memory_bytes(speculation);
-    const uint64_t read_bytes = table->pass_read_bytes > given_up ? table->pass_read_bytes - given_up : 0;
+    const uint64_t streamed = progress->streamed_bytes, read_bytes = streamed > given_up ? streamed - given_up : 0;
     const double io =
         lv_plan_rate_or(progress->reading_seconds > 0 ? (double)progress->bytes_read / progress->reading_seconds
                                                       : table->io_bytes_per_second,

@@ -34,11 +34,15 @@ typedef struct {
     uint64_t tokens, cycles;
     double seconds; /* of its own cycles, without what they waited for others */
     uint64_t bytes_read;
-    double reading_seconds; /* in which a read was in flight */
+    double reading_seconds;  /* in which a read was in flight */
+    uint64_t streamed_bytes; /* of a pass, now: the budget may have changed since the plan */
 } lv_residency_progress;
 
 /* Whether the plan leaves a choice, and the answer is long enough to judge the draft by. */
 bool lv_residency_is_judged(const lever_engine *engine, const lv_residency_progress *progress);
+
+/* What a pass of the target reads as long as the blocks stay pinned that are. */
+uint64_t lv_residency_streamed_bytes(const lever_engine *engine);
 
 /* Whether the target alone is expected to be faster by a clear margin, with the draft's memory for its blocks:
  * `tokens_per_second` is what it is expected to give, by the session's costs. */

@@ -111,6 +111,8 @@ void lever_session_close(lever_session **out) {
     if (!out || !*out) return;
     lever_session *session = *out;
     lv_residency_forget(session->engine, session->speculation);
+    /* Before its memory is free: a change of the budget meanwhile leaves this much to the next session. */
+    atomic_fetch_sub(&session->engine->sessions_count, 1);
     lv_speculation_close(&session->speculation);
     lv_simulation_close(&session->simulation);
     lv_cycle_close(&session->cycle);
@@ -121,7 +123,6 @@ void lever_session_close(lever_session **out) {
     lv_free(session->logits);
     lv_free(session->tokens);
     lv_kv_close(&session->kv);
-    atomic_fetch_sub(&session->engine->sessions_count, 1);
     lv_free(session);
     *out = NULL;
 }
@@ -144,10 +145,11 @@ static lever_status give_each(lever_session *session, const pass_request *reques
                               lever_error *error) {
     lever_engine *engine = session->engine;
     const size_t vocabulary = engine->model->hparams.vocabulary;
-    for (size_t i = 0; i < request->count && !*stop; i += SCORE_ROWS_MAX) {
+    const size_t most = buffer == session->logits ? 1 : SCORE_ROWS_MAX;
+    for (size_t i = 0; i < request->count && !*stop; i += most) {
         uint32_t rows[SCORE_ROWS_MAX];
         const size_t left = request->count - i;
-        const size_t count = left < SCORE_ROWS_MAX ? left : SCORE_ROWS_MAX;
+        const size_t count = left < most ? left : most;
         for (size_t r = 0; r < count; r++) rows[r] = (uint32_t)(i + r);
         LV_TRY(lv_forward_logits(engine->forward, rows, count, buffer, error));
         for (size_t r = 0; r < count && !*stop; r++) {
@@ -338,14 +340,12 @@ lever_status lever_session_score(lever_session *session, const int32_t *tokens, 
     if (!on_logits) return lv_fail(error, LEVER_E_ARGUMENT, "lever_session_score: no function for the logits");
     memset(&session->statistics, 0, sizeof(session->statistics));
     const size_t vocabulary = session->engine->model->hparams.vocabulary;
-    float *buffer = NULL;
-    void *memory = NULL;
-    LV_TRY(lv_alloc_checked(&memory, session->engine->ledger, LV_MEM_LOGITS, SCORE_ROWS_MAX * vocabulary, sizeof(float),
-                            "logits of several rows", error));
-    buffer = memory;
+    /* Several rows at a time are faster; where the budget has no room for them, one goes after the other. */
+    float *several = lv_alloc(session->engine->ledger, LV_MEM_LOGITS, SCORE_ROWS_MAX * vocabulary, sizeof(float));
     session->logits_count = 0;
-    const lever_status status = compute_from(session, tokens, tokens_count, 0, buffer, on_logits, user, error);
-    lv_free(buffer);
+    const lever_status status =
+        compute_from(session, tokens, tokens_count, 0, several ? several : session->logits, on_logits, user, error);
+    lv_free(several);
     return lv_session_end_call(session, status);
 }
 

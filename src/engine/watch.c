@@ -1,6 +1,7 @@
 /* watch.c - short of memory is who has less than a twentieth of it free, who waits for it, or whose cgroup throttles.
  * Then what is missing is given up at once, at least a sixteenth of what is used. It comes back slowly, when twice the
- * reserve was free for two seconds: a system that swings must not be pushed. */
+ * reserve was free for two seconds: a system that swings must not be pushed. Each look then grants a quarter of what is
+ * free beyond that, without what was granted before and has not been taken yet: blocks are pinned only as they pass. */
 #include "engine/watch.h"
 
 #include <errno.h>
@@ -40,7 +41,8 @@ uint64_t lv_watch_next(lv_watch_state *s, const lv_watch_reading *r, uint64_t li
     if (tight) {
         s->calm_looks = 0;
         const uint64_t missing = r->usable_bytes < reserve ? reserve - r->usable_bytes : 0;
-        const uint64_t step = larger(missing, s->used_bytes / STEP_SHARE), now = smaller(limit_bytes, s->used_bytes);
+        const uint64_t step = larger(missing, s->used_bytes / STEP_SHARE);
+        const uint64_t now = smaller(limit_bytes, s->used_bytes + s->idle_bytes);
         return larger(now > step ? now - step : 0, smaller(s->least_bytes, limit_bytes));
     }
     if (r->usable_bytes < 2 * reserve || limit_bytes >= s->most_bytes) {
@@ -48,7 +50,9 @@ uint64_t lv_watch_next(lv_watch_state *s, const lv_watch_reading *r, uint64_t li
         return limit_bytes;
     }
     if (++s->calm_looks < CALM_LOOKS) return limit_bytes;
-    const uint64_t spare = (r->usable_bytes - 2 * reserve) / GROWTH_SHARE;
+    const uint64_t open = limit_bytes > s->used_bytes ? limit_bytes - s->used_bytes : 0;
+    const uint64_t free_bytes = r->usable_bytes - 2 * reserve;
+    const uint64_t spare = free_bytes > open ? (free_bytes - open) / GROWTH_SHARE : 0;
     if (s->most_bytes - limit_bytes > spare) return limit_bytes + spare;
     return s->most_bytes;
 }
@@ -76,12 +80,14 @@ static void look(lv_watch *w) {
     lv_watch_reading reading;
     read_system(w, &reading);
     if (reading.total_bytes == 0) return; /* the system says nothing */
-    w->state.used_bytes = lv_ledger_used(engine->ledger);
-    w->state.least_bytes = lv_budget_least(engine);
-    const uint64_t limit = lv_budget_wanted(engine), next = lv_watch_next(&w->state, &reading, limit);
-    if (next == limit) return;
-    const bool whole = next == w->state.most_bytes && next == LV_LEDGER_UNLIMITED;
-    if (lever_engine_set_budget(engine, whole ? 0 : next, NULL) != LEVER_OK) return;
+    lv_budget budget;
+    lv_budget_get(engine, &budget);
+    w->state.used_bytes = budget.used_bytes;
+    w->state.idle_bytes = budget.idle_bytes;
+    w->state.least_bytes = budget.least_bytes;
+    w->state.most_bytes = budget.most_bytes;
+    const uint64_t next = lv_watch_next(&w->state, &reading, budget.limit_bytes);
+    if (next == budget.limit_bytes || !lv_budget_follow(engine, next)) return;
     lv_log_write(&engine->log, LEVER_LOG_INFO, "memory: %llu MiB usable; the budget is %llu MiB now",
                  (unsigned long long)(reading.usable_bytes >> 20), (unsigned long long)(next >> 20));
 }
@@ -112,7 +118,6 @@ lever_status lv_watch_open(lv_watch **out, lever_engine *engine, lv_ledger *ledg
     LV_TRY(lv_alloc_checked(&memory, ledger, LV_MEM_METADATA, 1, sizeof(lv_watch), "watching memory", error));
     lv_watch *w = memory;
     w->engine = engine;
-    w->state.most_bytes = lv_budget_wanted(engine);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
     const lever_status status = lv_thread_start(&w->thread, ledger, run, w, "lever-watch", error);

@@ -1,8 +1,8 @@
 /* watch.h - a budget that follows what the system has: less when memory becomes short, more when it is back.
  *
  * The policy is a pure function of what was read; a thread of its own looks a few times a second and changes the
- * engine's budget (lever_engine_set_budget), which gives up pinned blocks. Never more than the budget that the engine
- * was opened with, never less than what cannot be given up. */
+ * engine's budget (lv_budget_follow), which gives up pinned blocks. Never more than the budget that the engine was
+ * opened with or that the caller of the library set since, never less than what cannot be given up. */
 #ifndef LV_ENGINE_WATCH_H
 #define LV_ENGINE_WATCH_H
 
@@ -19,8 +19,9 @@ typedef struct {
 
 typedef struct {
     uint64_t used_bytes;  /* by the ledger */
-    uint64_t least_bytes; /* what cannot be given up */
-    uint64_t most_bytes;  /* the budget at opening; UINT64_MAX: none */
+    uint64_t idle_bytes;  /* set aside and not used: for sessions to come */
+    uint64_t least_bytes; /* what cannot be given up, these included */
+    uint64_t most_bytes;  /* as the caller set it; UINT64_MAX: none */
     uint32_t calm_looks;  /* so far */
 } lv_watch_state;
 

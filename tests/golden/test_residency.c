@@ -28,19 +28,22 @@ static lever_engine *open_pair(lever_engine_options *options, lever_session **se
     return engine;
 }
 
-/* The pair under a budget that does not hold all of the target: the first at which it opens. */
+/* The pair under a budget that holds half of the target's layers. */
 static lever_engine *open_tight(lever_engine_options *options, lever_session **session) {
     lever_plan plan;
     lever_error error;
+    lv_budget budget;
     pair_options(options);
     CHECK_OK(lever_engine_plan(options, &plan, &error));
     options->ram_unlimited = false;
-    for (options->ram_bytes = plan.least_bytes;; options->ram_bytes += 64u << 10) {
-        lever_engine *engine = NULL;
-        if (lever_engine_open(&engine, options, &error) != LEVER_OK) continue;
-        if (lever_session_open(session, engine, NULL, &error) == LEVER_OK) return engine;
-        lever_engine_close(&engine);
-    }
+    options->ram_bytes = plan.total_bytes + (4u << 20);
+    lever_engine *engine = lv_test_open(options);
+    *session = lv_test_session(engine);
+    lv_budget_get(engine, &budget);
+    options->ram_bytes = budget.least_bytes + plan.layer_bytes / 2;
+    CHECK_OK(lever_engine_set_budget(engine, options->ram_bytes, &error));
+    assert_true(lv_ledger_used(engine->ledger) <= options->ram_bytes);
+    return engine;
 }
 
 static void answer(lever_session *session, lever_strategy strategy, pair_answer *to) {
@@ -122,10 +125,14 @@ static lever_statistics answer_in_time(lever_session *session, uint32_t tokens) 
 /* The plan has left a choice. */
 static void let_it_be_judged(lever_engine *engine) {
     engine->options.draft_forced = false;
-    if (engine->plan.table.pass_read_bytes == 0) engine->plan.table.pass_read_bytes = 1;
 }
 
 /* --- Coming and going --------------------------------------------------------------------------------------------- */
+
+static uint64_t in_use(const lever_engine *engine) {
+    return lv_ledger_used(engine->ledger) - lv_ledger_used_by(engine->ledger, LV_MEM_PINNED) -
+           lv_ledger_used_by(engine->ledger, LV_MEM_HEAD);
+}
 
 static uint64_t pinned_bytes(const lever_engine *engine) {
     lv_store_counters counters;
@@ -168,7 +175,7 @@ static void test_leaves_and_comes_back(void **state) {
     assert_true(got.statistics.nodes_drafted > 0);
     assert_int_equal(lv_ledger_used_by(engine->ledger, LV_MEM_DRAFT), weights);
     assert_true(pinned_bytes(engine) <= pinned);
-    assert_true(lv_ledger_peak(engine->ledger) <= options.ram_bytes);
+    assert_true(lv_ledger_used(engine->ledger) <= options.ram_bytes);
 
     /* It is tried ever more seldom. */
     engine->residency.drops_in_row = 0;
@@ -228,7 +235,7 @@ static void test_a_session_that_ends_without_its_cache(void **state) {
     answer(session, LEVER_STRATEGY_LEVER, &got);
     pairs_check_same(&got, &plain, "another session");
     assert_true(got.statistics.nodes_drafted > 0);
-    assert_true(lv_ledger_peak(engine->ledger) <= options.ram_bytes);
+    assert_true(lv_ledger_used(engine->ledger) <= options.ram_bytes);
     lever_session_close(&session);
     lever_engine_close(&engine);
 }
@@ -251,7 +258,7 @@ static void check_no_room(bool weights_fit) {
     engine->options.progress_user = &readings;
     drop(engine, session);
     const uint64_t weights = engine->residency.weight_bytes, cache = engine->residency.resting_bytes;
-    const uint64_t budget = lv_budget_least(engine) + (weights_fit ? weights + cache / 2 : weights / 2);
+    const uint64_t budget = in_use(engine) + (weights_fit ? weights + cache / 2 : weights / 2);
     CHECK_OK(lever_engine_set_budget(engine, budget, &error));
     pair_answer plain = {0}, got = {0};
     answer(session, LEVER_STRATEGY_AR, &plain);
@@ -304,7 +311,7 @@ static void test_a_cache_that_cannot_be_had(void **state) {
     CHECK_OK(lever_engine_set_budget(engine, options.ram_bytes + (4u << 20), &error));
     other = lv_test_session(engine);
     const uint64_t given_up = engine->residency.weight_bytes + engine->residency.resting_bytes;
-    CHECK_OK(lever_engine_set_budget(engine, lv_budget_least(engine) + given_up + options.block_bytes, &error));
+    CHECK_OK(lever_engine_set_budget(engine, in_use(engine) + given_up + options.block_bytes, &error));
 
     wakes_fail = true;
     engine->residency.skip_left = 0;
@@ -624,6 +631,31 @@ static void test_what_has_paid(void **state) {
     lever_engine_close(&engine);
 }
 
+/* What is streamed is seen at the moment: all was pinned when the engine opened, and is not any more. */
+static void test_leaves_after_a_cut(void **state) {
+    (void)state;
+    lever_engine_options options;
+    lever_session *session;
+    lever_error error;
+    lever_engine *engine = open_pair(&options, &session);
+    const lv_layout *layout = engine->weights->layout;
+    assert_int_equal(engine->plan.table.pass_read_bytes, 0);
+    assert_int_equal(lv_residency_streamed_bytes(engine), 0);
+    let_it_be_judged(engine);
+    course.turn_ns = course.token_ns = course.odd_ns = 0;
+    course.pass_ns = LONG_NS;
+    assert_false(answer_in_time(session, ANSWER).draft_dropped); /* its memory is no use to the target */
+
+    lv_budget budget;
+    lv_budget_get(engine, &budget);
+    CHECK_OK(lever_engine_set_budget(engine, budget.least_bytes + layout->layer_bytes / 2, &error));
+    const uint64_t streamed = lv_residency_streamed_bytes(engine);
+    assert_true(streamed >= layout->layer_bytes / 4 && streamed <= layout->layer_bytes + layout->head_bytes);
+    assert_true(answer_in_time(session, ANSWER).draft_dropped);
+    lever_session_close(&session);
+    lever_engine_close(&engine);
+}
+
 static void test_judging(void **state) {
     (void)state;
     lever_engine_options options;
@@ -632,7 +664,7 @@ static void test_judging(void **state) {
     lever_plan *table = &engine->plan.table;
     engine->options.draft_forced = false;
     engine->residency.weight_bytes = 250000000 - lv_speculation_memory_bytes(session->speculation);
-    *table = (lever_plan){.pass_read_bytes = 400000000};
+    *table = (lever_plan){0};
     /* 150 MB at 2 GB/s are 75 ms, and 5 ms go to the head: 12.5 tokens a second, of which 8.1 are asked for. Where the
      * layers take 200 ms, 4.9 and 3.2; and less than that where one of two threads was seen to take 460 ms. */
     static const struct {
@@ -650,7 +682,8 @@ static void test_judging(void **state) {
                                                 .cycles = cases[i].cycles,
                                                 .seconds = cases[i].seconds,
                                                 .bytes_read = 4000000000,
-                                                .reading_seconds = 2.0};
+                                                .reading_seconds = 2.0,
+                                                .streamed_bytes = 400000000};
         double expected = 0;
         lv_costs *costs = &session->cycle.costs;
         lv_costs_init(costs, cases[i].layers, 0.001, 0.005, 0, 0);
@@ -659,12 +692,12 @@ static void test_judging(void **state) {
         if (better != cases[i].better) fail_msg("case %zu: %.2f tokens a second expected", i, expected);
         assert_int_equal(lv_residency_is_judged(engine, &progress), cases[i].cycles > 7);
     }
-    const lv_residency_progress slow = {.tokens = 1, .cycles = 10, .seconds = 4.0};
+    lv_residency_progress slow = {.tokens = 1, .cycles = 10, .seconds = 4.0, .streamed_bytes = 400000000};
     double expected = 0;
     assert_true(lv_residency_is_better_without(engine, session->speculation, &slow, &expected));
-    table->pass_read_bytes = 0; /* everything is pinned: nothing to gain */
+    slow.streamed_bytes = 0; /* everything is pinned: nothing to gain */
     assert_false(lv_residency_is_better_without(engine, session->speculation, &slow, &expected));
-    table->pass_read_bytes = 400000000;
+    slow.streamed_bytes = 400000000;
     engine->options.target_ram_percent = 50; /* the user said what is pinned */
     assert_false(lv_residency_is_better_without(engine, session->speculation, &slow, &expected));
     lever_session_close(&session);
@@ -684,6 +717,7 @@ int main(void) {
         cmocka_unit_test(test_two_threads),
         cmocka_unit_test(test_leaves_in_the_middle),
         cmocka_unit_test(test_what_has_paid),
+        cmocka_unit_test(test_leaves_after_a_cut),
         cmocka_unit_test(test_judging),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,11 @@
+/* link: --wrap=lv_energy_read */
 /* test_session.c - what a session promises: prefixes are reused, rewinding is exact, a cancelled or failed call leaves
  * a session that can go on, several sessions share an engine, and the budget changes while passes run. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "base/energy.h"
 #include "support/check.h"
 #include "support/engines.h"
 #include "support/sanitizer.h"
@@ -330,6 +332,44 @@ static void test_budget_changes(void **state) {
     lever_engine_close(&engine);
 }
 
+/* A counter of 5 J that begins anew between any two readings. */
+static bool energy_is_fake;
+static uint32_t energy_readings;
+
+void __real_lv_energy_read(const char *root, lv_energy *energy);
+void __wrap_lv_energy_read(const char *root, lv_energy *energy);
+void __wrap_lv_energy_read(const char *root, lv_energy *energy) {
+    if (!energy_is_fake) {
+        __real_lv_energy_read(root, energy);
+        return;
+    }
+    energy_readings++;
+    *energy = (lv_energy){
+        .zones_count = 1, .microjoules = {energy_readings * (uint64_t)4000000 % 5000000}, .range = {5000000}};
+}
+
+/* It is read on the way too, so that a counter that begins anew is followed. */
+static void test_energy_of_a_long_answer(void **state) {
+    (void)state;
+    lever_engine *engine = open_engine(100);
+    lever_session *session = lv_test_session(engine);
+    int32_t tokens[PROMPT];
+    lv_test_tokens(engine, 51, tokens, PROMPT);
+    lever_error error;
+    lever_generate_options options = answer_options();
+    options.tokens_max = 100;
+    CHECK_OK(lever_session_prompt(session, tokens, PROMPT, &error));
+    energy_is_fake = true;
+    CHECK_OK(lever_session_generate(session, &options, NULL, NULL, NULL, &error));
+    energy_is_fake = false;
+    lever_statistics statistics;
+    lever_session_get_statistics(session, &statistics);
+    assert_true(energy_readings >= 7);
+    CHECK_DOUBLE(statistics.energy_joules, 4.0 * (energy_readings - 1), 1e-6);
+    lever_session_close(&session);
+    lever_engine_close(&engine);
+}
+
 /* What the plan promises is there: at every budget the engine opens, and then its session. */
 static void check_every_budget(const char *path) {
     lever_engine_options options;
@@ -403,6 +443,7 @@ int main(void) {
         cmocka_unit_test(test_stop_text),
         cmocka_unit_test(test_sessions_share_an_engine),
         cmocka_unit_test(test_budget_changes),
+        cmocka_unit_test(test_energy_of_a_long_answer),
         cmocka_unit_test(test_every_budget_has_its_session),
         cmocka_unit_test(test_false_tiles),
     };

@@ -14,6 +14,7 @@
 #include "support/engines.h"
 #include "support/models.h"
 #include "support/pairs.h"
+#include "support/sanitizer.h"
 
 enum { ANSWER = 96 };
 
@@ -153,6 +154,12 @@ static uint64_t pinned_of(const world *w) {
     return lv_ledger_used_by(w->engine->ledger, LV_MEM_PINNED) + lv_ledger_used_by(w->engine->ledger, LV_MEM_HEAD);
 }
 
+static uint64_t least_of(const world *w) {
+    lv_budget budget;
+    lv_budget_get(w->engine, &budget);
+    return budget.least_bytes;
+}
+
 static void cut_budget(void *user, uint64_t cycle) {
     world *w = user;
     const uint64_t used = lv_ledger_used(w->engine->ledger);
@@ -193,12 +200,48 @@ static void test_a_budget_that_is_cut(void **state) {
                                      .strategy = strategies[i % 3],
                                      .prompt = 1});
         w.cut_cycle = 4;
-        const uint64_t used = lv_ledger_used(w.engine->ledger), pinned = pinned_of(&w);
-        w.limit = used - pinned + pinned * 6 / 10;
+        w.limit = least_of(&w) + pinned_of(&w) * 6 / 10;
         w.on_cycle = cut_budget;
         answer(&w, &w.got);
         pairs_check_same(&w.got, &w.wanted, "a budget that was cut");
         check_cut(&w);
+        close_world(&w);
+    }
+}
+
+/* The whole budget, cut to 60 %: of a target whose layers are most of it. */
+static void test_a_whole_budget_that_is_cut(void **state) {
+    (void)state;
+    SKIP_WHERE_MEMORY_IS_NOT_OUR_OWN();
+    static const lever_strategy strategies[] = {LEVER_STRATEGY_LEVER, LEVER_STRATEGY_EDGE, LEVER_STRATEGY_AR};
+    const pair_way way = {.level = {[PAIR_COSTS] = 1, [PAIR_THREADS] = 1}};
+    for (uint32_t i = 0; i < 3; i++) {
+        lever_engine_options options;
+        lever_plan plan;
+        lever_error error;
+        pairs_engine_options(&options, &way);
+        options.model_path = PAIR_LARGE;
+        options.target_ram_percent = -1;
+        options.block_bytes = 256u << 10;
+        options.ring_bytes = 1u << 20;
+        CHECK_OK(lever_engine_plan(&options, &plan, &error));
+        options.ram_unlimited = false;
+        options.ram_bytes = plan.total_bytes;
+        world w;
+        open_world(&w, &options);
+        pairs_prompt(w.engine, 1, w.prompt);
+        w.prompt_count = PAIR_PROMPT;
+        pairs_generate_options(&w.generate, &way, 24);
+        w.generate.strategy = strategies[i];
+        answer(&w, &w.wanted);
+        w.cycles = 0;
+        w.cut_cycle = 3;
+        w.limit = options.ram_bytes * 6 / 10;
+        w.on_cycle = cut_budget;
+        answer(&w, &w.got);
+        pairs_check_same(&w.got, &w.wanted, "a whole budget, cut to 60 %");
+        check_cut(&w);
+        assert_true(w.pinned_after > 0);
         close_world(&w);
     }
 }
@@ -337,10 +380,10 @@ static void crowd_the_cores(void *user, uint64_t cycle) {
     if (w->layers_after >= w->layers_target) w->layers_cycle = cycle;
 }
 
-/* From here on the budget is what is in use. */
+/* From here on the budget is what is in use or set aside. */
 static void keep_to_what_is_used(world *w) {
     lever_error error;
-    w->limit = lv_ledger_used(w->engine->ledger);
+    w->limit = least_of(w) + pinned_of(w);
     CHECK_OK(lever_engine_set_budget(w->engine, w->limit, &error));
 }
 
@@ -419,9 +462,14 @@ static void test_beside_spinning_threads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_budget_that_is_cut),     cmocka_unit_test(test_the_real_pair),
-        cmocka_unit_test(test_watching_memory),          cmocka_unit_test(test_a_disk_that_is_throttled),
-        cmocka_unit_test(test_computing_that_is_slowed), cmocka_unit_test(test_beside_spinning_threads),
+        cmocka_unit_test(test_a_budget_that_is_cut),
+        cmocka_unit_test(test_a_whole_budget_that_is_cut),
+        cmocka_unit_test(test_the_real_pair),
+        cmocka_unit_test(test_watching_memory),
+        cmocka_unit_test(test_a_disk_that_is_throttled),
+        cmocka_unit_test(test_computing_that_is_slowed),
+        cmocka_unit_test(test_beside_spinning_threads),
+
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,8 @@
 
 #define PAIR_TARGET LEVER_TINY_DIR "/pair-target.gguf"
 #define PAIR_DRAFT LEVER_TINY_DIR "/pair-draft.gguf"
+/* Of the same vocabulary as the draft, and so large that most of what a process with it takes is layers. */
+#define PAIR_LARGE LEVER_TINY_DIR "/large/pair-large.gguf"
 
 typedef enum {
     PAIR_STRATEGY,  /* lever, chain, edge */

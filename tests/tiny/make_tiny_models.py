@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tiny models for tests: valid GGUF files that libllama loads and runs, a few megabytes in all.
+"""Writes tiny models for tests: valid GGUF files that libllama loads and runs, a few megabytes in all but one.
 
     make_tiny_models.py FOLDER
 
@@ -9,7 +9,7 @@ Nothing but Python's standard library is used. When FOLDER already holds what th
 
 To add a model: append a Model(...) to MODELS below. `types` maps patterns of tensor names to types, the first match
 counts; a new type needs an entry in TYPES (elements of a block, function that makes blocks). Every *.gguf in the folder
-is picked up by the tests that run over all tiny models.
+is picked up by the tests that run over all tiny models; what has a `folder` of its own, below, is not.
 """
 
 import fnmatch
@@ -272,6 +272,7 @@ class Model:
     parts: int = 1
     like: str = ""  # the weights are those of the model of this name,
     noise: float = 0.0  # but for this share of the code bytes of its layers, which are drawn anew (Q4_0 only)
+    folder: str = ""
 
 
 QWEN_BASE = 1000000.0
@@ -375,6 +376,17 @@ MODELS = [
     # A pair: the draft is the target with noise, enough that it is often right and often wrong.
     Model("pair-target", "qwen2", {"*": "Q4_0"}, vocabulary_qwen, **PAIR_SIZES),
     Model("pair-draft", "qwen2", {"*": "Q4_0"}, vocabulary_qwen, **PAIR_SIZES, like="pair-target", noise=PAIR_NOISE),
+    # Of what a process with it takes, layers are the larger part.
+    Model(
+        "pair-large",
+        "qwen2",
+        {"*": "F16"},
+        vocabulary_qwen,
+        layers=8,
+        feed_forward=4096,
+        rope_base=QWEN_BASE,
+        folder="large",
+    ),
 ]
 
 
@@ -544,7 +556,8 @@ def main():
                 os.remove(os.path.join(folder, name))
     for model in MODELS:
         for name, data in files_of(model):
-            with open(os.path.join(folder, name), "wb") as file:
+            os.makedirs(os.path.join(folder, model.folder), exist_ok=True)
+            with open(os.path.join(folder, model.folder, name), "wb") as file:
                 file.write(data)
     with open(stamp_path, "w") as file:
         file.write(stamp)

@@ -50,6 +50,17 @@ static void test_one_look(void **state) {
     }
 }
 
+/* What is set aside for sessions to come is not taken from the blocks. */
+static void test_sessions_to_come(void **state) {
+    (void)state;
+    const lv_watch_reading stalled = {MIB(4096), MIB(8180), 0.2, false}, nothing = {0, MIB(8180), 0, false};
+    lv_watch_state s = {
+        .used_bytes = MIB(800), .idle_bytes = MIB(150), .least_bytes = MIB(500), .most_bytes = UINT64_MAX};
+    assert_int_equal(lv_watch_next(&s, &stalled, MIB(1000)), MIB(900));
+    assert_int_equal(lv_watch_next(&s, &nothing, MIB(1000)), MIB(950 - 409));
+    assert_int_equal(lv_watch_next(&s, &nothing, MIB(600)), MIB(500));
+}
+
 /* Comes back in steps after some calm, to what it was, and not while there is hardly enough. */
 static void test_growing_again(void **state) {
     (void)state;
@@ -70,6 +81,24 @@ static void test_growing_again(void **state) {
     for (uint32_t i = 0; i < 50; i++) assert_int_equal(lv_watch_next(&s, &calm, limit), limit);
 }
 
+/* Nothing is taken of what was granted, as no pass runs: no more is granted than there is. */
+static void test_granting_once(void **state) {
+    (void)state;
+    lv_watch_state s = {.used_bytes = MIB(400), .least_bytes = MIB(200), .most_bytes = UINT64_MAX};
+    const lv_watch_reading small = {MIB(1000), MIB(8180), 0, false}; /* 182 MiB beyond twice the reserve */
+    uint64_t limit = MIB(400);
+    for (uint32_t i = 0; i < 200; i++) {
+        const uint64_t next = lv_watch_next(&s, &small, limit);
+        assert_true(next >= limit && next <= MIB(400 + 182));
+        limit = next;
+    }
+    assert_true(limit > MIB(400 + 170));
+    /* The blocks take it, and the system has that much less. */
+    s.used_bytes = limit;
+    const lv_watch_reading less = {MIB(818), MIB(8180), 0, false};
+    for (uint32_t i = 0; i < 50; i++) assert_int_equal(lv_watch_next(&s, &less, limit), limit);
+}
+
 static void test_a_moment_of_shortage_ends_the_calm(void **state) {
     (void)state;
     lv_watch_state s = {.used_bytes = MIB(400), .least_bytes = MIB(200), .most_bytes = UINT64_MAX};
@@ -85,7 +114,9 @@ static void test_a_moment_of_shortage_ends_the_calm(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_look),
+        cmocka_unit_test(test_sessions_to_come),
         cmocka_unit_test(test_growing_again),
+        cmocka_unit_test(test_granting_once),
         cmocka_unit_test(test_a_moment_of_shortage_ends_the_calm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
