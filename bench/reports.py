@@ -309,7 +309,7 @@ def headline(rows):
     chain = best_arm(own(deep), "chain")
     return [
         _headline("4 GB, equal --ram of 1.2G: lever / plain", 7, 2.93, _over(own(deep), "ar")),
-        _headline(f"the same: lever / tuned chain ({chain or 'none measured'})", 1.4, 1.50, _over(own(deep), chain)),
+        _headline(f"the same: lever / chain ({chain or 'none measured'})", 1.4, 1.50, _over(own(deep), chain)),
         _headline("4 GB, cgroup of 1.2G: lever / llama.cpp, mmap, plain", 12, None, _over(peers(deep), "peer")),
         _headline("the same: lever / llama.cpp's best", 4, None, best_of_pair(peers(deep), "lever", PEERS)),
         _headline("lever in 1.2G / llama.cpp with all 4 GB in memory, plain", 0.6, 1 / 1.2, _over(peers(deep), "peer_resident")),
@@ -361,7 +361,9 @@ REPORTS = [
            Plot("bars", "task", "median", "strategy", "", TOKENS)),
     Report("ablation", "Each part left out, over the whole", "ablation*.jsonl pruning.jsonl", ablation,
            f"{BENCH} --budgets 0%,900M --strategies lever,lever+fixed:16,lever+no-ahead,lever+no-lookup,lever+head:demand,"
-           f"lever+paper {THREE} --each 1 --lengths 64 --out {{raw}}/ablation.jsonl; "
+           f"lever+paper {THREE} --each 1 --out {{raw}}/ablation.jsonl; "
+           f"{BENCH} --budgets 100% --strategies lever,lever+no-lookup --tasks code,editing,summary --each 1 --repetitions 2 "
+           "--out {raw}/ablation-lookup.jsonl; "
            f"{BENCH} --budgets 50%,100% --strategies lever,lever+no-prune {THREE} --each 2 --out {{raw}}/pruning.jsonl",
            Plot("bars", "strategy", "median", "budget", "", "speed over the whole", level=1)),
     Report("budget", "Share of the target's layers in memory", "budget.jsonl", by("share", "strategy"),

@@ -250,7 +250,7 @@ class Reports(unittest.TestCase):
         plain = found["4 GB, equal --ram of 1.2G: lever / plain"]
         self.assertEqual((plain["code"], plain["maths"], plain["dialogue"], plain["mean of three"]), (9, 8, 4, 7))
         self.assertEqual(plain["verdict"], "reached")
-        chain = found["the same: lever / tuned chain (chain:16)"]
+        chain = found["the same: lever / chain (chain:16)"]
         self.assertAlmostEqual(chain["mean of three"], (9 / 6 + 8 / 4 + 4 / 3) / 3)
         self.assertEqual(found["4 GB, cgroup of 1.2G: lever / llama.cpp, mmap, plain"]["mean of three"], 12)
         self.assertEqual(found["the same: lever / llama.cpp's best"]["mean of three"], (4 + 8 + 2) / 3)

@@ -15,7 +15,7 @@
 #include "statistics.h"
 #include "terminal.h"
 
-enum { WARM_UP_TOKENS = 8, LABEL_BYTES = 48, PAIR_BYTES = 256 };
+enum { WARM_UP_TOKENS = 8, LEARNING_TOKENS = 64, LABEL_BYTES = 48, PAIR_BYTES = 256 };
 
 /* The engine that is open, or the reason why it is not. */
 typedef struct {
@@ -36,6 +36,7 @@ typedef struct {
     size_t answers[BENCH_LIST_MAX];
     double remaining_seconds; /* expected */
     size_t left;
+    bool learned[BENCH_LIST_MAX][BENCH_LIST_MAX]; /* by arm and budget: it has answered something before */
 
     const bench_case *now; /* the answer that is being measured */
     char id[SHA256_TEXT_BYTES];
@@ -106,8 +107,9 @@ static void name_pair(const bench_setup *setup, const bench_case *c, char pair[P
 
 /* --- Engines --- */
 
-static lever_status warm_up(const bench *b, lever_error *error) {
-    const lever_message message = {"user", b->setup->prompts.data[0].text};
+static lever_status answer_unmeasured(const bench *b, size_t prompt, const lever_generate_options *how,
+                                      lever_error *error) {
+    const lever_message message = {"user", b->setup->prompts.data[prompt].text};
     token_list tokens = {0};
     talk *opened = (talk *)(uintptr_t)&b->place.opened;
     lever_status status = talk_tokenize_chat(opened, &message, 1, &tokens, error);
@@ -115,18 +117,30 @@ static lever_status warm_up(const bench *b, lever_error *error) {
         status = talk_tokenize_raw(opened, message.content, strlen(message.content), &tokens, error);
     }
     if (status == LEVER_OK) status = lever_session_prompt(opened->session, tokens.data, tokens.count, error);
-    if (status == LEVER_OK) {
-        lever_generate_options how;
-        lever_generate_options_init(&how);
-        how.tokens_max = WARM_UP_TOKENS;
-        how.temperature = 0;
-        how.strategy = LEVER_STRATEGY_CHAIN; /* with a draft that stays, whatever it is worth */
-        how.ignore_end = true;
-        lever_finish finish;
-        status = lever_session_generate(opened->session, &how, NULL, NULL, &finish, error);
-    }
+    lever_finish finish;
+    if (status == LEVER_OK) status = lever_session_generate(opened->session, how, NULL, NULL, &finish, error);
     free(tokens.data);
     return status;
+}
+
+static lever_status warm_up(const bench *b, lever_error *error) {
+    lever_generate_options how;
+    lever_generate_options_init(&how);
+    how.tokens_max = WARM_UP_TOKENS;
+    how.temperature = 0;
+    how.strategy = LEVER_STRATEGY_CHAIN; /* with a draft that stays, whatever it is worth */
+    how.ignore_end = true;
+    return answer_unmeasured(b, 0, &how, error);
+}
+
+/* A pair is used more than once: before its first answer an arm learns what the machine costs, from another prompt
+ * where there is one. Its engine is not used again, which may have sent the draft away. */
+static lever_status learn(const bench *b, const bench_case *c, lever_error *error) {
+    lever_generate_options how = b->setup->lists.arms[c->arm].how;
+    how.tokens_max = LEARNING_TOKENS;
+    how.temperature = 0;
+    how.ignore_end = true;
+    return answer_unmeasured(b, (c->prompt + 1) % b->setup->prompts.count, &how, error);
 }
 
 /* The peaks of memory begin anew with each engine, where the kernel lets us: that of another budget would stand. */
@@ -142,14 +156,11 @@ static void close_engine(workplace *place, limits *held) {
     (void)fclose(file);
 }
 
-/* What was tried in vain is not tried again for each answer. */
-static void open_engine(bench *b, const bench_case *c) {
+static void open_place(bench *b, const bench_case *c) {
     const bench_setup *setup = b->setup;
     const bench_budget *budget = &setup->lists.budgets[c->budget];
     const bool drafts = setup->lists.arms[c->arm].drafts;
     workplace *place = &b->place;
-    const bool in_vain = place->tried && place->status != LEVER_OK;
-    if (in_vain && place->budget == c->budget && place->drafts == drafts) return;
     close_engine(place, setup->held);
     *place = (workplace){.tried = true, .budget = c->budget, .drafts = drafts};
     place->opened.options = setup->options;
@@ -170,8 +181,28 @@ static void open_engine(bench *b, const bench_case *c) {
     if (place->status != LEVER_OK) return;
     lever_engine_get_info(place->opened.engine, &place->opened.info);
     lever_engine_get_plan(place->opened.engine, &place->opened.plan);
+}
+
+/* What was tried in vain is not tried again for each answer. */
+static void open_engine(bench *b, const bench_case *c) {
+    const bench_setup *setup = b->setup;
+    workplace *place = &b->place;
+    const bool drafts = setup->lists.arms[c->arm].drafts;
+    const bool in_vain = place->tried && place->status != LEVER_OK;
+    if (in_vain && place->budget == c->budget && place->drafts == drafts) return;
+    bool *learned = &b->learned[c->arm][c->budget];
+    if (drafts && !*learned && setup->caches.folder[0] != '\0') {
+        open_place(b, c);
+        interrupt_watch(place->opened.session);
+        if (place->status == LEVER_OK) place->status = learn(b, c, &place->error);
+        interrupt_watch(NULL);
+        if (place->status != LEVER_OK) return;
+        *learned = true;
+    }
+    open_place(b, c);
+    if (place->status != LEVER_OK) return;
     if (place->opened.plan.draft_reason[0] != '\0') {
-        note(setup->options, "budget %s: %s", budget->name, place->opened.plan.draft_reason);
+        note(setup->options, "budget %s: %s", setup->lists.budgets[c->budget].name, place->opened.plan.draft_reason);
     }
     interrupt_watch(place->opened.session);
     place->status = warm_up(b, &place->error);
