@@ -269,6 +269,11 @@ static void compute_floats(probe *p, uint32_t which) {
 
 /* --- Right results ----------------------------------------------------------------------------------------------- */
 
+/* The numbers themselves would say that 0 is -0, and that nothing is NaN. */
+static bool have_same_bits(const void *a, const void *b) {
+    return memcmp(a, b, sizeof(float)) == 0;
+}
+
 /* Of the largest bucket. */
 static bool is_right(const probe *p, uint32_t which) {
     const double most = tolerance * sqrt((double)p->matrix.row_elements) / 3; /* values lie evenly between -1 and 1 */
@@ -276,10 +281,9 @@ static bool is_right(const probe *p, uint32_t which) {
     for (size_t row = 0; row < largest_bucket(p); row++) {
         for (size_t r = 0; r < rows_count; r++) {
             const float *got = &p->got[row * rows_count + r], *want = &p->want[which][row * ROWS + r % ROWS];
-            if (p->device->facts.same_bits ? memcmp(got, want, sizeof(*got)) != 0
-                                           : !(fabs((double)*got - (double)*want) <= most)) {
-                return false;
-            }
+            const bool right =
+                p->device->facts.same_bits ? have_same_bits(got, want) : fabs((double)*got - (double)*want) <= most;
+            if (!right) return false;
         }
     }
     return true;
