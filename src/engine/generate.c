@@ -364,10 +364,10 @@ static void set_policy(generation *g) {
     lever_session *session = g->session;
     const lever_generate_options *o = g->options;
     lv_cycle *cycle = &session->cycle;
-    g->drafts = session->speculation && o->strategy != LEVER_STRATEGY_AR &&
-                lv_residency_enter(session->engine, session->speculation, LV_RESIDENCY_ANSWER);
+    const bool wants_draft = session->speculation && o->strategy != LEVER_STRATEGY_AR;
+    g->drafts = wants_draft && lv_residency_enter(session->engine, session->speculation, LV_RESIDENCY_ANSWER);
     g->drafted = g->drafts;
-    session->statistics.draft_away = session->speculation && o->strategy != LEVER_STRATEGY_AR && !g->drafts;
+    session->statistics.draft_away = wants_draft && !g->drafts;
     const double rate = cycle->drafting.rate;
     lv_drafting_init(&cycle->drafting, strategy_of(g));
     /* Other sessions may have learned since, and plain answers learn of other passes. */

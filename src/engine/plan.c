@@ -40,8 +40,8 @@ static const uint64_t slack_bytes = (uint64_t)6 << 20;
 #define TREE_PASS_FACTOR 1.6
 #define TREE_HEAD_FACTOR 1.3
 
-/* Of a session with a draft: the tree, the session's own tables and what is rounded up. */
-static const uint64_t tree_bytes = (uint64_t)512 << 10;
+/* Of a session with a draft: the speculation itself, and what is rounded up. Generous. */
+static const uint64_t speculation_bytes = (uint64_t)512 << 10;
 
 /* Ends of the range are told with this much to spare: the process itself is not of the same size each time. */
 static const uint64_t spare_bytes = (uint64_t)1 << 20;
@@ -94,11 +94,9 @@ uint64_t lv_plan_session_bytes(const lv_model *model, uint32_t context_tokens) {
 
 uint64_t lv_plan_draft_session_bytes(const lv_model *target, const lv_model *draft, uint32_t context_tokens) {
     const uint32_t rows = lv_draft_model_head_rows(draft);
-    const uint64_t draft_logits = (uint64_t)LV_DRAFTING_WIDTH_MAX * rows * sizeof(float);
-    const uint64_t target_logits = (uint64_t)LV_HEAD_ROWS_MAX * target->hparams.vocabulary * sizeof(float);
     const uint64_t tables = lv_candidates_bytes(rows) + rows * sizeof(int32_t) + context_tokens * sizeof(int32_t);
-    return lv_draft_model_session_bytes(draft, context_tokens) + lv_area_booked_bytes((size_t)draft_logits) +
-           lv_area_booked_bytes((size_t)target_logits) + tables + tree_bytes + LV_THREAD_STACK_BYTES;
+    return lv_speculation_rest_bytes(draft, context_tokens, target->hparams.vocabulary) + tables + speculation_bytes +
+           LV_THREAD_STACK_BYTES;
 }
 
 /* Generous: what is missing here is missing when a session opens. */

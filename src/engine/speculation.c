@@ -432,20 +432,25 @@ lv_drafter lv_speculation_drafter(lv_speculation *s) {
 
 /* --- Opening, closing, text --------------------------------------------------------------------------------------- */
 
-static uint64_t logits_bytes(const lv_speculation *s) {
+static size_t logits_bytes(const lv_model *draft) {
     /* The head itself may be away. */
-    return (uint64_t)LV_DRAFTING_WIDTH_MAX * lv_draft_model_head_rows(s->options.draft->model) * sizeof(float);
+    return (size_t)LV_DRAFTING_WIDTH_MAX * lv_draft_model_head_rows(draft) * sizeof(float);
 }
 
-static uint64_t target_logits_bytes(const lv_speculation *s) {
-    return (uint64_t)LV_HEAD_ROWS_MAX * s->options.logits_columns * sizeof(float);
+static size_t target_logits_bytes(uint32_t columns) {
+    return (size_t)LV_HEAD_ROWS_MAX * columns * sizeof(float);
+}
+
+uint64_t lv_speculation_rest_bytes(const lv_model *draft, uint32_t context_tokens, uint32_t logits_columns) {
+    return lv_draft_model_session_bytes(draft, context_tokens) + lv_area_booked_bytes(logits_bytes(draft)) +
+           lv_area_booked_bytes(target_logits_bytes(logits_columns));
 }
 
 /* Areas of their own, like the cache: what rests is to be back with the system, and not in the allocator's heap. */
-static lever_status open_logits(const lv_speculation *s, uint64_t bytes, const char *what, lv_area *area,
+static lever_status open_logits(const lv_speculation *s, size_t bytes, const char *what, lv_area *area,
                                 lever_error *error) {
     const lv_area_options options = {.huge_pages = true, .touch = true};
-    return lv_area_open(area, s->options.ledger, LV_MEM_LOGITS, (size_t)bytes, &options, what, error);
+    return lv_area_open(area, s->options.ledger, LV_MEM_LOGITS, bytes, &options, what, error);
 }
 
 void lv_speculation_rest(lv_speculation *s) {
@@ -459,9 +464,10 @@ void lv_speculation_rest(lv_speculation *s) {
 lever_status lv_speculation_wake(lv_speculation *s, lever_error *error) {
     const lv_speculation_options *o = &s->options;
     const lv_kv_shape shape = lv_draft_model_cache_shape(o->draft->model, o->context_tokens);
-    lever_status status = open_logits(s, logits_bytes(s), "logits of the draft", &s->logits_area, error);
+    lever_status status = open_logits(s, logits_bytes(o->draft->model), "logits of the draft", &s->logits_area, error);
     if (status == LEVER_OK) {
-        status = open_logits(s, target_logits_bytes(s), "logits of a path", &s->target_logits_area, error);
+        status =
+            open_logits(s, target_logits_bytes(o->logits_columns), "logits of a path", &s->target_logits_area, error);
     }
     if (status == LEVER_OK) status = lv_kv_open(&s->kv, o->ledger, &shape, error);
     if (status != LEVER_OK) {
@@ -474,8 +480,8 @@ lever_status lv_speculation_wake(lv_speculation *s, lever_error *error) {
 }
 
 uint64_t lv_speculation_memory_bytes(const lv_speculation *s) {
-    return lv_draft_model_session_bytes(s->options.draft->model, s->options.context_tokens) +
-           lv_area_booked_bytes((size_t)logits_bytes(s)) + lv_area_booked_bytes((size_t)target_logits_bytes(s));
+    const lv_speculation_options *o = &s->options;
+    return lv_speculation_rest_bytes(o->draft->model, o->context_tokens, o->logits_columns);
 }
 
 float *lv_speculation_target_logits(const lv_speculation *s) {

@@ -40,7 +40,8 @@ const lv_speculation_options *lv_speculation_get_options(const lv_speculation *s
 void lv_speculation_rest(lv_speculation *speculation);
 /* LEVER_E_BUDGET or LEVER_E_MEMORY: it goes on resting. */
 lever_status lv_speculation_wake(lv_speculation *speculation, lever_error *error);
-/* What resting gives back, and waking takes. */
+/* What resting gives back, and waking takes: of one that is to be opened, and of one that is open. */
+uint64_t lv_speculation_rest_bytes(const lv_model *draft, uint32_t context_tokens, uint32_t logits_columns);
 uint64_t lv_speculation_memory_bytes(const lv_speculation *speculation);
 /* The same for one that rests, else 0. */
 uint64_t lv_speculation_resting_bytes(const lv_speculation *speculation);
