@@ -8,13 +8,12 @@ import dataclasses
 import statistics
 from typing import Callable
 
-from rows import TASKS, round_of, task_of, whole_rounds
+from rows import RATE, TASKS, round_of, task_of, whole_rounds
 
 MIB = 1 << 20
 
 # What the pair as it was pulled must reach, as a share of what the Q4_0 target must.
 AS_PULLED = 0.85
-RATE = "decode_tokens_per_second"
 
 
 @dataclasses.dataclass
@@ -87,7 +86,7 @@ def _models():
 
 
 def _speed_figures():
-    rate, flash = "decode_tokens_per_second", "decode_bytes_per_second"
+    flash = "decode_bytes_per_second"
     figures = []
     for case, factor in _models():
         if case != "draft":
@@ -99,7 +98,7 @@ def _speed_figures():
             ]
         for arm, layout in (("packed", "packed"), ("in_place", "in place")):
             figures.append(Figure("pinned", case, f"all pinned, {layout}: tok/s / llama.cpp",
-                                  ratio(arm, "peer", rate), 0.97 * factor))
+                                  ratio(arm, "peer", RATE), 0.97 * factor))
         for arm, layout in (("packed", "packed"), ("in_place", "in place")):
             figures.append(Figure("prefill", case, f"prefill of 1,000, all pinned, {layout} / llama.cpp",
                                   ratio(arm, "peer", "prefill_tokens_per_second"), 0.95 * factor))
@@ -107,7 +106,7 @@ def _speed_figures():
                               each("streamed", lambda row: row["values"]["prefill_passes"]), at_most=2, worst=True))
         if case != "draft":
             figures.append(Figure("cgroup", case, "600 MiB, cold: tok/s / llama.cpp with mmap",
-                                  ratio("packed", "peer", rate), 2.5 * factor))
+                                  ratio("packed", "peer", RATE), 2.5 * factor))
     return figures
 
 

@@ -46,8 +46,7 @@ class Arm:
 class Caches:
     """A cache folder of its own for every arm of lever, for as long as the run lasts, so that nothing that one arm
     learns (costs, calibration, what drafting ahead was worth) is another's. It begins without costs, so that arms which
-    learn have a warm-up; what `lever doctor`
-    found out about disks and the predictors of pairs are those of the user."""
+    learn have a warm-up; what `lever doctor` found out about disks and the predictors of pairs are those of the user."""
 
     KEPT = ("disk-*.profile", "pair-*.predictor")
 
@@ -106,19 +105,23 @@ class Bench:
         """One that is not measured with where other prompts are given, and not the first where these are."""
         return [prompt for prompt in self._prompts if prompt["category"] == "maths"][-1]["prompt"]
 
+    def _warm_up(self, benchmark, case, arms):
+        for arm in arms:
+            if arm.warm_up:
+                runner.run(arm.command, arm.limits, arm.warm_up, self._caches.environment(benchmark, case, arm.name))
+
     def rounds(self, benchmark, case, arms_of, repetitions):
         """`arms_of(repetition)` gives the arms of one round. Returns the rows."""
         repetitions = self.options.repetitions or repetitions
         made = []
-        for arm in arms_of(0):
-            if arm.warm_up:
-                runner.run(arm.command, arm.limits, arm.warm_up, self._caches.environment(benchmark, case, arm.name))
         for repetition in range(repetitions):
-            arms = list(enumerate(arms_of(repetition)))
+            arms = list(arms_of(repetition))
+            if repetition == 0:
+                self._warm_up(benchmark, case, arms)
             if repetition % 2 == 1:
                 arms.reverse()
             pair = f"{benchmark}/{case}#{repetition}@{self._started}"  # several runs may be in one file
-            for _, arm in arms:
+            for arm in arms:
                 made.append(self.measure(benchmark, case, arm, repetition, pair))
         return made
 

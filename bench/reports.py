@@ -8,9 +8,8 @@ import dataclasses
 import statistics
 from typing import Callable
 
-from rows import TASKS, round_of, task_named, task_of, whole_rounds
+from rows import RATE, TASKS, round_of, task_named, task_of, whole_rounds
 
-RATE = "decode_tokens_per_second"
 MIB = 1 << 20
 
 

@@ -14,6 +14,7 @@ import subprocess
 SCHEMA = 2
 READABLE = (1, 2)  # rows of schema 1 have no factors
 TASKS = ("code", "maths", "dialogue")  # of the paper; means are taken over these where they are there
+RATE = "decode_tokens_per_second"  # what is compared as a rule
 SAME_TASK = {"coding": "code", "math": "maths"}  # as other sets of prompts call them
 
 
@@ -171,11 +172,13 @@ def commit(folder):
     return {"hash": git("rev-parse", "HEAD") or "unknown", "dirty": bool(changes) or changes is None}
 
 
-def _is_whole(line):
+def _row_of(line):
+    """None: it is not one, or half of one."""
     try:
-        return isinstance(json.loads(line), dict)
+        found = json.loads(line)
     except ValueError:
-        return False
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def cut_half_line(path):
@@ -189,7 +192,7 @@ def cut_half_line(path):
             return
         if not whole[end:].startswith(b"{"):
             raise ValueError(f"{path} does not end in a row; rows are not appended to it")
-        if _is_whole(whole[end:]):
+        if _row_of(whole[end:]) is not None:
             file.write(b"\n")
         else:
             file.truncate(end)
@@ -222,11 +225,13 @@ def read(paths):
     for path in paths:
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
-                if not line.strip() or (not line.endswith("\n") and not _is_whole(line)):
+                if not line.strip():
                     continue
-                if not _is_whole(line):
+                row = _row_of(line)
+                if row is None and line.endswith("\n"):
                     raise ValueError(f"{path}:{number}: not a row")
-                row = json.loads(line)
+                if row is None:
+                    continue
                 if row.get("schema") not in READABLE:
                     raise ValueError(f"{path}:{number}: schema {row.get('schema')}, this program reads {READABLE}")
                 rows.append(row)
