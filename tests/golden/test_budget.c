@@ -5,27 +5,17 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "base/system.h"
 #include "engine/session_state.h"
 #include "support/check.h"
 #include "support/engines.h"
 #include "support/pairs.h"
 #include "support/sanitizer.h"
 #include "support/scratch.h"
+#include "support/usable_memory.h"
 
 enum { PROMPT = 4, SCORED = 12, PASSES = 2, ANSWER = 2 };
 
 static const pair_way some_way = {.level = {[PAIR_THREADS] = 1}};
-
-static atomic_ullong usable_bytes; /* 0: what there is */
-
-void __real_lv_system_memory_read(const char *root, lv_system_memory *memory);
-void __wrap_lv_system_memory_read(const char *root, lv_system_memory *memory);
-void __wrap_lv_system_memory_read(const char *root, lv_system_memory *memory) {
-    __real_lv_system_memory_read(root, memory);
-    const uint64_t usable = atomic_load(&usable_bytes);
-    if (usable > 0) memory->usable_bytes = usable;
-}
 
 static void sleep_ms(long ms) {
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
@@ -34,10 +24,7 @@ static void sleep_ms(long ms) {
 /* --- Engines over the large target -------------------------------------------------------------------------------- */
 
 static void large_options(lever_engine_options *options, bool drafts) {
-    pairs_engine_options(options, &some_way);
-    options->model_path = PAIR_LARGE;
-    options->target_ram_percent = -1;
-    options->block_bytes = 256u << 10;
+    pairs_large_options(options, &some_way);
     if (!drafts) options->draft_path = NULL;
 }
 

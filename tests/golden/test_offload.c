@@ -288,24 +288,28 @@ static void test_refusals(void **state) {
     }
 }
 
+static lever_plan plan_with(lever_engine_options *options, const char *device) {
+    lever_plan plan;
+    lever_error error;
+    options->device = device;
+    CHECK_OK(lever_engine_plan(options, &plan, &error));
+    return plan;
+}
+
 /* Memory for a device is part of the plan, and the plan is kept. */
 static void test_the_plan_knows_its_buffers(void **state) {
     (void)state;
     const pair_way way = {.level = {0}};
     lever_engine_options options;
     pairs_engine_options(&options, &way);
-    lever_error error;
-    lever_plan without, with;
-    CHECK_OK(lever_engine_plan(&options, &without, &error));
-    options.device = "test";
-    CHECK_OK(lever_engine_plan(&options, &with, &error));
+    const lever_plan without = plan_with(&options, NULL), with = plan_with(&options, "test");
     assert_true(with.total_bytes > without.total_bytes);
     assert_true(with.least_bytes > without.least_bytes);
     options.ram_unlimited = false;
     options.target_ram_percent = -1;
     options.context_tokens = 64;
-    CHECK_OK(lever_engine_plan(&options, &with, &error));
-    options.ram_bytes = with.least_bytes + (8 << 20);
+    options.ram_bytes = plan_with(&options, "test").least_bytes + (8 << 20);
+    lever_error error;
     lever_engine *engine = lv_test_open(&options);
     lever_session *session = lv_test_session(engine);
     int32_t prompt[PAIR_PROMPT];
@@ -324,14 +328,10 @@ static void test_the_plan_knows_memory_of_its_own(void **state) {
     const pair_way way = {.level = {0}};
     lever_engine_options options;
     pairs_engine_options(&options, &way);
-    lever_error error;
-    lever_plan without, with;
-    options.device = "test";
-    CHECK_OK(lever_engine_plan(&options, &without, &error));
-    options.device = "test:takes=48";
-    CHECK_OK(lever_engine_plan(&options, &with, &error));
+    const lever_plan without = plan_with(&options, "test"), with = plan_with(&options, "test:takes=48");
     assert_true(with.total_bytes > without.total_bytes + (90 << 20));
     assert_true(with.total_bytes < without.total_bytes + (102 << 20));
+    lever_error error;
     lever_engine *engine = lv_test_open(&options);
     assert_true(device_bytes(engine) > 90 << 20);
     lever_engine_close(&engine);

@@ -28,18 +28,22 @@ static void take_line(void *user, lever_log_level level, const char *line) {
     strcat(strcat(w->warnings, line), "\n");
 }
 
+static void open_pair(world *w, lever_engine_options *options, const char *predictor, const char *cache_dir) {
+    memset(w, 0, sizeof(*w));
+    options->predictor_path = predictor;
+    options->cache_dir = cache_dir;
+    options->log = take_line;
+    options->log_user = w;
+    w->engine = lv_test_open(options);
+    w->session = lv_test_session(w->engine);
+}
+
 /* Two threads draft ahead; they take long where other programs run, so they do little. */
 static void open_world(world *w, const char *predictor, const char *cache_dir, uint8_t threads) {
     const pair_way way = {.level = {[PAIR_BUDGET] = 2, [PAIR_THREADS] = (uint8_t)(threads - 1), [PAIR_COSTS] = 1}};
     lever_engine_options options;
-    memset(w, 0, sizeof(*w));
     pairs_engine_options(&options, &way);
-    options.predictor_path = predictor;
-    options.cache_dir = cache_dir;
-    options.log = take_line;
-    options.log_user = w;
-    w->engine = lv_test_open(&options);
-    w->session = lv_test_session(w->engine);
+    open_pair(w, &options, predictor, cache_dir);
 }
 
 static void close_world(world *w) {
@@ -499,16 +503,10 @@ static const char *promising_path(void) {
 static void open_learning(world *w, const char *predictor, const char *cache_dir, const char *costs, bool learn) {
     static const pair_way way = {.level = {[PAIR_BUDGET] = 2, [PAIR_COSTS] = 1}};
     lever_engine_options options;
-    memset(w, 0, sizeof(*w));
     pairs_engine_options(&options, &way);
     if (costs) options.costs_path = costs;
-    options.predictor_path = predictor;
-    options.cache_dir = cache_dir;
     options.learn = learn;
-    options.log = take_line;
-    options.log_user = w;
-    w->engine = lv_test_open(&options);
-    w->session = lv_test_session(w->engine);
+    open_pair(w, &options, predictor, cache_dir);
 }
 
 /* Answers refine the predictor; what they say does not change. What was learned is found again. */

@@ -7,7 +7,6 @@
 #include <time.h>
 
 #include "base/os_file.h"
-#include "base/system.h"
 #include "engine/engine_state.h"
 #include "engine/session_state.h"
 #include "support/check.h"
@@ -15,13 +14,13 @@
 #include "support/models.h"
 #include "support/pairs.h"
 #include "support/sanitizer.h"
+#include "support/usable_memory.h"
 
 enum { ANSWER = 96 };
 
 /* --- A system that can be made slow, or short of memory ---------------------------------------------------------- */
 
 static atomic_uint read_sleep_us;
-static atomic_ullong usable_bytes; /* 0: what there is */
 static atomic_uint compute_sleep_us;
 
 static void sleep_us(unsigned us) {
@@ -33,14 +32,6 @@ ssize_t __wrap_lv_os_pread(int fd, void *data, size_t bytes, uint64_t offset);
 ssize_t __wrap_lv_os_pread(int fd, void *data, size_t bytes, uint64_t offset) {
     if (bytes > 4096) sleep_us(atomic_load(&read_sleep_us)); /* blocks, not rows of embeddings */
     return __real_lv_os_pread(fd, data, bytes, offset);
-}
-
-void __real_lv_system_memory_read(const char *root, lv_system_memory *memory);
-void __wrap_lv_system_memory_read(const char *root, lv_system_memory *memory);
-void __wrap_lv_system_memory_read(const char *root, lv_system_memory *memory) {
-    __real_lv_system_memory_read(root, memory);
-    const uint64_t usable = atomic_load(&usable_bytes);
-    if (usable > 0) memory->usable_bytes = usable;
 }
 
 /* All that is computed, steps of our own kernels too, is computed in here, and its time is taken around it. The int
@@ -190,6 +181,17 @@ static void check_cut(const world *w) {
     assert_true(w->fixed_after >= w->fixed_before);
 }
 
+/* A second answer, the same as the first, while the budget is cut. */
+static void answer_while_cut(world *w, uint64_t limit, uint64_t cycle, const char *what) {
+    w->cycles = 0;
+    w->cut_cycle = cycle;
+    w->limit = limit;
+    w->on_cycle = cut_budget;
+    answer(w, &w->got);
+    pairs_check_same(&w->got, &w->wanted, what);
+    check_cut(w);
+}
+
 /* To so much that six tenths of what is pinned may stay. */
 static void test_a_budget_that_is_cut(void **state) {
     (void)state;
@@ -199,12 +201,7 @@ static void test_a_budget_that_is_cut(void **state) {
         open_answered(&w, &(setting){.way.level = {[PAIR_COSTS] = 1, [PAIR_BUDGET] = 2, [PAIR_THREADS] = i < 3 ? 0 : 1},
                                      .strategy = strategies[i % 3],
                                      .prompt = 1});
-        w.cut_cycle = 4;
-        w.limit = least_of(&w) + pinned_of(&w) * 6 / 10;
-        w.on_cycle = cut_budget;
-        answer(&w, &w.got);
-        pairs_check_same(&w.got, &w.wanted, "a budget that was cut");
-        check_cut(&w);
+        answer_while_cut(&w, least_of(&w) + pinned_of(&w) * 6 / 10, 4, "a budget that was cut");
         close_world(&w);
     }
 }
@@ -219,10 +216,7 @@ static void test_a_whole_budget_that_is_cut(void **state) {
         lever_engine_options options;
         lever_plan plan;
         lever_error error;
-        pairs_engine_options(&options, &way);
-        options.model_path = PAIR_LARGE;
-        options.target_ram_percent = -1;
-        options.block_bytes = 256u << 10;
+        pairs_large_options(&options, &way);
         options.ring_bytes = 1u << 20;
         CHECK_OK(lever_engine_plan(&options, &plan, &error));
         options.ram_unlimited = false;
@@ -234,13 +228,7 @@ static void test_a_whole_budget_that_is_cut(void **state) {
         pairs_generate_options(&w.generate, &way, 24);
         w.generate.strategy = strategies[i];
         answer(&w, &w.wanted);
-        w.cycles = 0;
-        w.cut_cycle = 3;
-        w.limit = options.ram_bytes * 6 / 10;
-        w.on_cycle = cut_budget;
-        answer(&w, &w.got);
-        pairs_check_same(&w.got, &w.wanted, "a whole budget, cut to 60 %");
-        check_cut(&w);
+        answer_while_cut(&w, options.ram_bytes * 6 / 10, 3, "a whole budget, cut to 60 %");
         assert_true(w.pinned_after > 0);
         close_world(&w);
     }
@@ -272,13 +260,7 @@ static void test_the_real_pair(void **state) {
     CHECK_OK(
         lever_tokenize(w.engine, text, sizeof(text) - 1, true, false, w.prompt, PAIR_PROMPT, &w.prompt_count, &error));
     answer(&w, &w.wanted);
-    w.cycles = 0;
-    w.cut_cycle = 3;
-    w.limit = options.ram_bytes * 6 / 10;
-    w.on_cycle = cut_budget;
-    answer(&w, &w.got);
-    pairs_check_same(&w.got, &w.wanted, "the real pair, cut to 60 %");
-    check_cut(&w);
+    answer_while_cut(&w, options.ram_bytes * 6 / 10, 3, "the real pair, cut to 60 %");
     close_world(&w);
 }
 

@@ -151,6 +151,13 @@ void pairs_engine_options(lever_engine_options *options, const pair_way *way) {
     options->predictor_path = way->level[PAIR_PRUNING] ? pairs_predictor_path() : NULL;
 }
 
+void pairs_large_options(lever_engine_options *options, const pair_way *way) {
+    pairs_engine_options(options, way);
+    options->model_path = PAIR_LARGE;
+    options->target_ram_percent = -1;
+    options->block_bytes = 256u << 10;
+}
+
 void pairs_sampling(lever_generate_options *options, uint32_t sampling, uint32_t tokens_max) {
     lever_generate_options_init(options);
     options->tokens_max = tokens_max;

@@ -49,6 +49,8 @@ const char *pairs_predictor_path(void);
 
 /* Options of an engine with both models, and of an answer of `tokens_max` tokens. */
 void pairs_engine_options(lever_engine_options *options, const pair_way *way);
+/* The same with the large target, whose memory is the plan's choice. */
+void pairs_large_options(lever_engine_options *options, const pair_way *way);
 void pairs_sampling(lever_generate_options *options, uint32_t sampling, uint32_t tokens_max);
 void pairs_generate_options(lever_generate_options *options, const pair_way *way, uint32_t tokens_max);
 
