@@ -4,6 +4,7 @@
     bench/phones.py model                  the timing model at assumed tokens a cycle (bench_phones); no models are read
     bench/phones.py runs -m T -d D         real tokens and decisions: lever run --phone, strategies x tasks x phones
     bench/phones.py shares -m T -d D       the same over the share of the target that stays in memory, one phone
+    bench/phones.py ablation -m T -d D     each part left out, with nothing and with everything in memory, one phone
     bench/phones.py table FILE.csv         the ratios of rows that are there
 
 Time is virtual: how busy this machine is changes nothing. Plain decoding takes the same time for every token, so a few
@@ -31,6 +32,19 @@ ARMS = {
     "paper": ["--paper"],
     "lever": [],
 }
+# A part left out, by the name of its arm; what the parts are stands in docs/PHONES.md.
+ABLATION = {
+    "lever": [],
+    "no gain/cost": ["--tree", "fixed:16"],
+    "no pruning": ["--no-prune"],
+    "no ahead": ["--no-ahead"],
+    "no lookup": ["--no-lookup"],
+    "head of all rows": ["--head", "all"],
+    "draft on cores": ["--phone-npu", "target"],
+    "all on NPU": ["--phone-npu", "both"],
+    "no NPU": ["--phone-npu", "none"],
+}
+ABLATION_SHARES = (0, 100)
 PLAIN_TOKENS = 8
 SHARES = (0, 25, 50, 75, 90, 100)
 FIELDS = ("phone", "section", "target", "draft", "pinned_percent", "arm", "task", "prompt", "tokens", "cycles",
@@ -57,7 +71,7 @@ def read_prompts(paths):
 def measure(options, phone, percent, arm, task, index, prompt):
     tokens = PLAIN_TOKENS if arm == "ar" else options.tokens
     command = [options.lever, "run", "-m", options.model, "-d", options.draft, "--phone", phone, "--as", options.shapes,
-               "--target-ram", str(percent), "--temp", "0", "-n", str(tokens), "--json", "--quiet", *ARMS[arm], prompt]
+               "--target-ram", str(percent), "--temp", "0", "-n", str(tokens), "--json", "--quiet", *{**ABLATION, **ARMS}[arm], prompt]
     threads = {} if options.jobs == 1 else {"LEVER_THREADS": "1"}
     done = subprocess.run(command, check=True, capture_output=True, env={**os.environ, **threads})
     answer = json.loads(done.stdout)
@@ -118,7 +132,7 @@ def print_table(rows):
     for group in groups:
         for task in tasks:
             plain = mean.get((*group, task, "ar"))
-            for arm in ARMS:
+            for arm in {**ARMS, **ABLATION}:
                 found = mean.get((*group, task, arm))
                 if not found or not plain:
                     continue
@@ -212,7 +226,7 @@ def run_shares(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("model", "runs", "shares", "table"))
+    parser.add_argument("what", choices=("model", "runs", "shares", "ablation", "table"))
     parser.add_argument("files", nargs="*", metavar="FILE", help="rows for the table")
     parser.add_argument("--lever", default="build/release/lever", help="the command (default %(default)s)")
     parser.add_argument("--programs", help="folder of bench_phones (default: beside lever)")
@@ -242,6 +256,9 @@ def main():
     elif options.what == "runs":
         path = os.path.join(options.out, "phones-runs.csv")
         print_table(write_rows(path, run_all(options, options.phones or PHONES, (0,), ARMS)))
+    elif options.what == "ablation":
+        path = os.path.join(options.out, "phones-ablation.csv")
+        print_table(write_rows(path, run_all(options, options.phones or PHONES[:1], ABLATION_SHARES, ("ar", *ABLATION))))
     else:
         run_shares(options)
     return 0

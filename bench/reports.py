@@ -192,23 +192,62 @@ def flash_and_energy(rows):
     return lines
 
 
+def phone_ratios(rows, base, name="seconds_per_token"):
+    """Rows of bench/phones.py, where time is virtual: (phone, section, share, arm) -> task -> what the case that `base`
+    names (share and arm of those of a row) takes over what the row takes, a ratio for each prompt."""
+    cases = {(r["phone"], r["section"], int(r["pinned_percent"]), r["arm"], task_named(r["task"]), r["prompt"]): float(r[name])
+             for r in rows}
+    found = {}
+    for (phone, section, share, arm, task, prompt), own in cases.items():
+        other = cases.get((phone, section, *base(share, arm), task, prompt))
+        if other is not None:
+            found.setdefault((phone, section, share, arm), {}).setdefault(task, []).append(other / own)
+    return found
+
+
+def mean_of_medians(by_task):
+    return statistics.mean(statistics.median(values) for values in by_task.values())
+
+
+def plain(share, _arm):
+    return share, "ar"
+
+
 def phones(rows):
-    """Simulated phones (rows of bench/phones.py): over plain decoding, and energy a token. Time is virtual."""
-    plain = {(r["phone"], r["section"], r["task"], r["prompt"]): float(r["seconds_per_token"]) for r in rows if r["arm"] == "ar"}
-    over, energy = {}, {}
-    for r in rows:
-        base = plain.get((r["phone"], r["section"], r["task"], r["prompt"]))
-        if base is not None:
-            by_task = over.setdefault((r["phone"], r["section"], r["arm"]), {})
-            by_task.setdefault(r["task"], []).append(base / float(r["seconds_per_token"]))
-            energy.setdefault((r["phone"], r["section"], r["arm"]), []).append(float(r["energy_per_token"]) * 1e3)
+    """Simulated phones: over plain decoding, and energy a token."""
     lines = []
-    for (phone, section, arm), by_task in over.items():
-        tasks = [{"task": task_named(task), **summary(values)} for task, values in by_task.items()]
-        line = {"phone": phone, "section": section, "strategy": arm, "n": sum(task["n"] for task in tasks), "over_ar": mean_over_tasks(tasks)}
-        line.update({task["task"]: task["median"] for task in tasks})
-        lines.append({**line, "mJ a token": statistics.median(energy[phone, section, arm])})
+    for (phone, section, share, arm), by_task in phone_ratios(rows, plain).items():
+        energy = [float(r["energy_per_token"]) * 1e3 for r in rows
+                  if (r["phone"], r["section"], int(r["pinned_percent"]), r["arm"]) == (phone, section, share, arm)]
+        lines.append({"phone": phone, "section": section, "strategy": arm, "n": sum(map(len, by_task.values())),
+                      "over_ar": mean_of_medians(by_task), **{task: statistics.median(v) for task, v in by_task.items()},
+                      "mJ a token": statistics.median(energy)})
     return lines
+
+
+def phone_shares(rows):
+    """Over the share of the target in a simulated phone's memory: speed over plain decoding with the same share, over
+    memory-resident plain decoding, and the energy of a token over that of the first."""
+    resident = phone_ratios(rows, lambda _share, _arm: (100, "ar"))
+    saved = phone_ratios(rows, plain, "energy_per_token")
+    return [{"section": section, "share": share, "strategy": arm, "n": sum(map(len, by_task.values())),
+             "over_ar": mean_of_medians(by_task), "over_resident": mean_of_medians(resident[case]),
+             "energy": 1 / mean_of_medians(saved[case]), "curve": f"{arm} ({section})"}
+            for case, by_task in phone_ratios(rows, plain).items() if case in resident
+            for _phone, section, share, arm in [case]]
+
+
+def phone_ablation(rows):
+    """A part left out on a simulated phone: speed and energy over those of the whole."""
+    def whole(share, _arm):
+        return share, "lever"
+
+    energy = phone_ratios(rows, whole, "energy_per_token")
+    return [{"section": section, "share": share, "without": arm, "n": sum(map(len, by_task.values())),
+             "speed": mean_of_medians(by_task), **{task: statistics.median(v) for task, v in by_task.items()},
+             "energy": 1 / mean_of_medians(energy[case]), "group": f"{section}, {share} %"}
+            for case, by_task in phone_ratios(rows, whole).items()
+            for _phone, section, share, arm in [case] if arm not in ("lever", "ar")]
 
 
 def entropy(rows):
@@ -346,6 +385,8 @@ class Report:
 
 WORK = "~/.cache/lever/bench"
 BENCH = f"build/release/lever bench -m {WORK}/target-q4_0.lvr -d {WORK}/draft-q4_0.lvr"
+PHONES = (f"python3 bench/phones.py --lever build/release/lever -m {WORK}/target-q4_0.lvr -d {WORK}/draft-q4_0.lvr "
+          "--out {raw}")
 RUN = "python3 bench/run.py"
 THREE = "--tasks code,maths,dialogue"
 TOKENS = "tokens a second"
@@ -389,8 +430,14 @@ REPORTS = [
     Report("timeline", "The first cycles of an answer", "trace.jsonl*", timeline, "as speed",
            Plot("gantt", "begin", "cycle", "stage", "seconds", "cycle"), traces=True),
     Report("phones", "Simulated phones", "phones-runs.csv", phones,
-           f"python3 bench/phones.py runs --lever build/release/lever -m {WORK}/target-q4_0.lvr -d {WORK}/draft-q4_0.lvr --out {{raw}}",
+           f"{PHONES} runs --phones oneplus12 magicv5 honor500pro oneplus12:app magicv5:app honor500pro:app --per-task 1 --tokens 192",
            Plot("bars", "phone", "over_ar", "strategy", "", "speed over plain decoding", level=1)),
+    Report("phones-shares", "Simulated OnePlus 12: share of the target in memory", "phones-shares.csv", phone_shares,
+           f"{PHONES} shares --phones oneplus12 oneplus12:app --per-task 1 --tokens 192",
+           Plot("lines", "share", "over_resident", "curve", "percent of the layers in memory", "speed over memory-resident", level=1)),
+    Report("phones-ablation", "Simulated OnePlus 12: each part left out, over the whole", "phones-ablation.csv", phone_ablation,
+           f"{PHONES} ablation --phones oneplus12 oneplus12:app --per-task 1 --tokens 192",
+           Plot("bars", "without", "speed", "group", "", "speed over the whole", level=1)),
     Report("acceptance", "Acceptance by depth", "trace.jsonl*", acceptance, "as speed",
            Plot("lines", "depth", "measured", "", "depth in the tree", "share that was right"), traces=True),
     Report("prediction", "Expected and measured time of a cycle", "trace.jsonl*", prediction, "as speed",

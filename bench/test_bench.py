@@ -201,9 +201,12 @@ class Reports(unittest.TestCase):
         self.assertEqual([round(found[stage]) for stage in reports.STAGES], [10, 10, 40, 30, 10])
 
     PHONES = [
-        {"phone": "x", "section": "root", "arm": arm, "task": task, "prompt": "0", "seconds_per_token": seconds, "energy_per_token": "0.5"}
-        for arm, task, seconds in (("ar", "code", "1.0"), ("lever", "code", "0.25"), ("ar", "math", "1.0"),
-                                   ("lever", "math", "0.5"), ("lever", "dialogue", "0.5"))
+        {"phone": "x", "section": "root", "pinned_percent": share, "arm": arm, "task": task, "prompt": "0",
+         "seconds_per_token": seconds, "energy_per_token": energy}
+        for share, arm, task, seconds, energy in (
+            ("0", "ar", "code", "1.0", "1"), ("0", "lever", "code", "0.25", "0.5"), ("0", "ar", "math", "1.0", "1"),
+            ("0", "lever", "math", "0.5", "0.5"), ("0", "lever", "dialogue", "0.5", "0.5"), ("0", "no NPU", "code", "0.5", "1"),
+            ("100", "ar", "code", "0.1", "0.2"), ("100", "lever", "code", "0.05", "0.1"))
     ]
 
     def test_rows_of_the_phones(self):
@@ -226,9 +229,21 @@ class Reports(unittest.TestCase):
         self.assertEqual({(r["energy_per_token"], r["seconds_per_token"], r["tokens_per_cycle"]) for r in made}, {(2.5, 2, 2)})
 
     def test_phones(self):
-        (lever,) = self.lines(reports.phones(self.PHONES), strategy="lever")
+        (lever,) = self.lines(reports.phones([r for r in self.PHONES if r["pinned_percent"] == "0"]), strategy="lever")
         self.assertEqual((lever["over_ar"], lever["code"], lever["maths"], lever["n"]), (3, 4, 2, 2))
         self.assertEqual(lever["mJ a token"], 500)
+
+    def test_shares_of_the_phones(self):
+        """Against plain decoding with the same share, and against all in memory where that was run for the task."""
+        rows = [r for r in self.PHONES if r["task"] == "code"]
+        (streamed,) = self.lines(reports.phone_shares(rows), strategy="lever", share=0)
+        (resident,) = self.lines(reports.phone_shares(rows), strategy="lever", share=100)
+        self.assertEqual([streamed[key] for key in ("over_ar", "over_resident", "energy")], [4, 0.4, 0.5])
+        self.assertEqual([resident[key] for key in ("over_ar", "over_resident", "energy")], [2, 2, 0.5])
+
+    def test_a_part_left_out_on_a_phone(self):
+        (line,) = reports.phone_ablation(self.PHONES)
+        self.assertEqual((line["without"], line["share"], line["speed"], line["code"], line["energy"]), ("no NPU", 0, 0.5, 0.5, 2))
 
     def test_energy_where_it_was_measured(self):
         rows_made = [answer("lever", "code", "p1", 5.0, values={"energy_joules": 50.0}), answer("ar", "code", "p1", 1.0)]
@@ -276,7 +291,7 @@ class Reports(unittest.TestCase):
         for one in reports.REPORTS:
             with self.subTest(name=one.name):
                 self.assertIsInstance(one.table([]), list)
-                if not one.traces and one.name not in ("entropy", "phones"):
+                if not one.traces and not one.name.startswith(("entropy", "phones")):
                     one.table(self.ROWS)
                 self.assertTrue(report.missing(one, "raw").startswith("no rows"))
 
@@ -333,7 +348,7 @@ class Reports(unittest.TestCase):
             with tempfile.TemporaryDirectory() as folder:
                 for one in reports.REPORTS:
                     given = traces if one.traces else [*self.ROWS, row, {**row, "arm": "ar"}]
-                    given = self.PHONES if one.name == "phones" else given
+                    given = [r for r in self.PHONES if r["task"] == "code"] if one.name.startswith("phones") else given
                     lines = one.table([{**row, "values": coded}] if one.name == "entropy" else given)
                     if one.plot and lines:
                         for path in report.plots.draw(one, lines, folder):

@@ -51,6 +51,7 @@ static const char *const strategies[] = {"lever", "ar", "chain", "edge", NULL};
 static const char *const heads[] = {"auto", "demand", "path", "all", NULL};
 static const char *const stop_rules[] = {"own", "longrun", NULL};
 static const char *const device_uses[] = {"auto", "target", "draft", "both", NULL};
+static const char *const npu_uses[] = {"auto", "target", "both", "none", NULL};
 static const char *const trace_formats[] = {"cycles", "chrome", NULL};
 static const char *const log_levels[] = {"debug", "info", "warning", "none", NULL};
 
@@ -87,6 +88,11 @@ static const option_row table[] = {
     {"as", 0, KIND_TEXT, FIELD(phone_as), ON_ANSWER, 0, 0, "SHAPES",
      "TARGET or TARGET,DRAFT: sizes that --phone takes the models to have (default: their own)",
      "llama-3.1-8b-q4_0,llama-3.2-1b-q4_0", NULL},
+    {"phone-npu", 0, KIND_CHOICE, FIELD(phone_npu), ON_ANSWER, 0, 0, "WHAT",
+     "layers that the phone's NPU computes: auto (default: the target's, and the draft's where that is faster), "
+     "target, "
+     "both or none",
+     "auto", npu_uses},
     {"strategy", 0, KIND_CHOICE, FIELD(strategy), ON_ANSWER, 0, 0, "NAME",
      "how tokens are found: lever (default; without a draft by look-up alone), ar (plain), chain or edge; the text is "
      "the same",

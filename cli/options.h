@@ -50,6 +50,7 @@ typedef struct {
     int32_t device_use;
     const char *costs;            /* NULL: measured */
     const char *phone, *phone_as; /* NULL: none is simulated; as the models are */
+    int32_t phone_npu;
     uint64_t ram_bytes;
     bool ram_unlimited;
     int32_t target_ram_percent; /* -1: not given */

@@ -38,6 +38,7 @@ bool talk_engine_options(const cli_options *options, talk_paths *paths, lever_en
     if (models_shared_folder(paths->predictors)) engine->predictor_dir = paths->predictors;
     engine->phone = options->phone;
     engine->phone_as = options->phone_as;
+    engine->phone_npu = (lever_phone_npu)options->phone_npu;
     engine->watch_memory = options->watch_memory;
     engine->device = options->device;
     engine->device_use = (lever_device_use)options->device_use;

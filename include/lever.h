@@ -124,6 +124,16 @@ typedef enum {
     LEVER_DEVICE_BOTH = 3
 } lever_device_use;
 
+/* What the NPU of a simulated phone computes; the cores have the rest, and the heads. AUTO: the target's layers, and
+ * those of the draft in front of a pass where it is faster. TARGET: the target's alone. BOTH: all layers, also of what
+ * is drafted beside a pass, which then shares it. NONE: none, and the cores are shared. */
+typedef enum {
+    LEVER_PHONE_NPU_AUTO = 0,
+    LEVER_PHONE_NPU_TARGET = 1,
+    LEVER_PHONE_NPU_BOTH = 2,
+    LEVER_PHONE_NPU_NONE = 3
+} lever_phone_npu;
+
 typedef struct {
     const char *model_path;     /* GGUF (first file of a split set) or packed file; required */
     uint64_t ram_bytes;         /* budget of the whole process, at most what is free; 0: a stated share of that */
@@ -148,6 +158,7 @@ typedef struct {
     bool learn;                 /* answers refine the predictor, which is kept in cache_dir */
     const char *phone;          /* to simulate: "oneplus12", "oneplus12:app", a profile's file; NULL: none */
     const char *phone_as;       /* sizes that it takes the models to have: "TARGET", "TARGET,DRAFT"; NULL: their own */
+    lever_phone_npu phone_npu;  /* default AUTO */
     const char *device;         /* computes layers beside the CPU (docs/DEVICES.md); NULL or "cpu": none */
     lever_device_use device_use;
     bool watch_memory; /* shrink the budget while the system is short of memory, and let it grow again */

@@ -43,6 +43,13 @@ static lever_status check_options(const lever_engine_options *options, lever_err
     if (options->phone_as && !options->phone) {
         return lv_fail(error, LEVER_E_ARGUMENT, "phone_as is given without a phone: sizes are those of the models");
     }
+    if ((unsigned)options->phone_npu > LEVER_PHONE_NPU_NONE) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "phone_npu is %d; give one of lever_phone_npu",
+                       (int)options->phone_npu);
+    }
+    if (options->phone_npu && !options->phone) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "phone_npu is given without a phone; set phone as well");
+    }
     if (options->target_ram_percent < -1 || options->target_ram_percent > 100) {
         return lv_fail(error, LEVER_E_ARGUMENT, "target_ram_percent is %d; give 0 to 100, or -1 for the plan's choice",
                        options->target_ram_percent);
@@ -391,6 +398,7 @@ static uint64_t session_bytes(const lever_engine *engine) {
 static lever_status open_phone(lever_engine *engine, lever_error *error) {
     if (!engine->options.phone) return LEVER_OK;
     LV_TRY(lv_phone_open(&engine->phone, engine->options.phone, engine->ledger, error));
+    engine->phone->npu = engine->options.phone_npu;
     const int percent = engine->options.target_ram_percent;
     engine->phone->pinned_share = percent < 0 ? 0 : percent / 100.0;
     engine->options.target_ram_percent = -1;

@@ -86,8 +86,9 @@ struct lv_simulation {
     double now; /* seconds */
     lv_phone_pipeline pipeline;
     double temperature, speed, context;
-    bool began;       /* the first cycle */
-    lv_target target; /* the real ones */
+    double beside_slowdown; /* of drafting beside a pass, where one processor has both */
+    bool began;             /* the first cycle */
+    lv_target target;       /* the real ones */
     lv_drafter drafter;
 
     struct {
@@ -103,7 +104,7 @@ struct lv_simulation {
     double counted_until;
 
     struct {
-        double joules, reader_seconds, npu_seconds, head_seconds, bytes_read, padded_rows;
+        double joules, reader_seconds, compute_seconds, head_seconds, bytes_read, padded_rows;
     } answer;
 };
 
@@ -127,6 +128,9 @@ lever_status lv_simulation_open(lv_simulation **out, const lv_phone *phone, lv_s
     s->temperature = phone->profile.heat_ambient;
     s->speed = 1;
     lv_phone_pipeline_init(&s->pipeline, &phone->profile, &phone->target, phone->pinned_layers, 0);
+    s->pipeline.on_cores = phone->npu == LEVER_PHONE_NPU_NONE;
+    s->pipeline.is_shared = phone->npu == LEVER_PHONE_NPU_NONE || phone->npu == LEVER_PHONE_NPU_BOTH;
+    s->beside_slowdown = 1;
     *out = s;
     return LEVER_OK;
 }
@@ -173,10 +177,14 @@ static void run_pass(lv_simulation *s, lv_phone_pass pass) {
     const lv_phone_pass_times times =
         lv_phone_pipeline_pass(&s->pipeline, &s->phone->profile, &s->phone->target, &pass);
     const lv_phone_work work = {
-        .npu_seconds = times.npu_seconds, .reader_seconds = times.reader_seconds, .bytes_read = times.bytes_read};
+        .npu_seconds = s->pipeline.on_cores ? 0 : times.compute_seconds,
+        .cpu_seconds = s->pipeline.on_cores ? times.compute_seconds : 0,
+        .reader_seconds = times.reader_seconds,
+        .bytes_read = times.bytes_read,
+    };
     lv_phone_work_add(&s->work, &work);
     s->answer.reader_seconds += times.reader_seconds;
-    s->answer.npu_seconds += times.npu_seconds;
+    s->answer.compute_seconds += times.compute_seconds;
     s->answer.bytes_read += times.bytes_read;
     s->answer.padded_rows += times.padded_rows / s->phone->target.layers_count;
     s->now = fmax(times.end, s->now + pass.drafting_seconds);
@@ -219,12 +227,25 @@ static void count_work(lv_simulation *s) {
     memset(&s->draft_work, 0, sizeof(s->draft_work));
 }
 
-static double forward(lv_simulation *s, double rows, double head_rows, bool is_beside) {
+/* By whom it is: in front of a pass by whoever is faster, beside it by the cores, as far as the NPU may have it. */
+static lv_phone_forward draft_forward(const lv_simulation *s, double rows, double head_rows, bool is_beside) {
     const lv_phone_profile *profile = &s->phone->profile;
     const lv_phone_shape *draft = &s->phone->draft;
     const lv_phone_load load = load_of(s, is_beside);
-    const lv_phone_forward one = is_beside ? lv_phone_forward_cpu(profile, draft, rows, head_rows, &load)
-                                           : lv_phone_forward_best(profile, draft, rows, head_rows, &load);
+    lv_phone_forward one;
+    if (s->phone->npu == LEVER_PHONE_NPU_BOTH) {
+        one = lv_phone_forward_npu(profile, draft, rows, head_rows, &load);
+    } else if (s->phone->npu == LEVER_PHONE_NPU_AUTO && !is_beside) {
+        one = lv_phone_forward_best(profile, draft, rows, head_rows, &load);
+    } else {
+        one = lv_phone_forward_cpu(profile, draft, rows, head_rows, &load);
+    }
+    if (is_beside) one.seconds *= s->beside_slowdown;
+    return one;
+}
+
+static double forward(lv_simulation *s, double rows, double head_rows, bool is_beside) {
+    const lv_phone_forward one = draft_forward(s, rows, head_rows, is_beside);
     s->draft_work.npu_seconds += one.npu_seconds;
     s->draft_work.cpu_seconds += one.cpu_seconds;
     s->draft_seconds += one.seconds;
@@ -247,16 +268,23 @@ double lv_simulation_forward(void *user, uint32_t rows, uint32_t head_rows, lv_s
 /* --- Costs ------------------------------------------------------------------------------------------------------- */
 
 static void fill_draft_curves(const lv_simulation *s, lv_costs *costs) {
-    const lv_phone *phone = s->phone;
-    if (phone->draft.layers_count <= 0) return;
-    const lv_phone_load beside = load_of(s, true), alone = load_of(s, false);
+    if (s->phone->draft.layers_count <= 0) return;
     for (size_t i = 0; i < LV_COST_POINTS; i++) {
         const double rows = lv_cost_point_rows(i);
-        costs->draft[LV_SPLIT_ONE].seconds[i] =
-            lv_phone_forward_cpu(&phone->profile, &phone->draft, rows, rows, &beside).seconds;
-        costs->draft[LV_SPLIT_ALL].seconds[i] =
-            lv_phone_forward_best(&phone->profile, &phone->draft, rows, rows, &alone).seconds;
+        costs->draft[LV_SPLIT_ONE].seconds[i] = draft_forward(s, rows, rows, true).seconds;
+        costs->draft[LV_SPLIT_ALL].seconds[i] = draft_forward(s, rows, rows, false).seconds;
     }
+}
+
+/* Drafting beside a pass on the processor that has its layers: what they leave idle is the draft's, and half of it is
+ * in any case. The last pass says how much that is. */
+static double beside_slowdown(const lv_simulation *s, double read) {
+    const lv_phone *phone = s->phone;
+    if (!s->pipeline.is_shared) return 1;
+    const double rows = fmax(s->pass.rows, 1);
+    const double compute =
+        lv_phone_pipeline_compute(&s->pipeline, &phone->profile, &phone->target, rows, s->speed, s->context, false);
+    return 1 / fmax(0.5, 1 - compute / fmax(compute, read));
 }
 
 void lv_simulation_begin_cycle(lv_simulation *s, size_t context, lv_costs *costs) {
@@ -270,6 +298,7 @@ void lv_simulation_begin_cycle(lv_simulation *s, size_t context, lv_costs *costs
     s->began = true;
     lv_costs_init(costs, 1, 1, 1, read, 0);
     costs->ahead = ahead;
+    s->beside_slowdown = beside_slowdown(s, read);
     if (streamed > 0) costs->ring_seconds = read * fmin(1, s->pipeline.ring_count / streamed);
     const lv_phone_load load = load_of(s, false);
     /* The curves hold what so many computed rows take: whoever asks has padded to a batch shape. */
@@ -282,7 +311,7 @@ void lv_simulation_begin_cycle(lv_simulation *s, size_t context, lv_costs *costs
         costs->head.seconds[i] = lv_phone_head(&phone->profile, &phone->target, rows, &load);
     }
     fill_draft_curves(s, costs);
-    costs->buckets = phone->profile.npu_buckets;
+    if (!s->pipeline.on_cores) costs->buckets = phone->profile.npu_buckets;
     costs->frozen = true;
 }
 
@@ -433,7 +462,7 @@ void lv_simulation_fill(lv_simulation *s, lever_statistics *statistics) {
     count_work(s);
     statistics->bytes_read = (uint64_t)s->answer.bytes_read;
     statistics->io_seconds = s->answer.reader_seconds;
-    statistics->compute_seconds = s->answer.npu_seconds;
+    statistics->compute_seconds = s->answer.compute_seconds;
     statistics->head_seconds = s->answer.head_seconds;
     statistics->nodes_padded = (uint64_t)(s->answer.padded_rows + 0.5);
     statistics->energy_joules = s->answer.joules;

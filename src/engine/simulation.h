@@ -21,6 +21,7 @@
 typedef struct {
     lv_phone_profile profile;
     lv_phone_shape target, draft;
+    lever_phone_npu npu;                  /* what it computes */
     double pinned_share;                  /* of the target's layers, that stays in its memory */
     uint32_t pinned_layers, model_layers; /* of these that are in memory; and how many the real target has */
 } lv_phone;
@@ -51,8 +52,7 @@ void lv_simulation_begin_cycle(lv_simulation *simulation, size_t context, lv_cos
 lv_target lv_simulation_target(lv_simulation *simulation, const lv_target *inner);
 lv_drafter lv_simulation_drafter(lv_simulation *simulation, const lv_drafter *inner);
 
-/* Seconds of a forward of the draft over `rows`, `head_rows` of which go through its head: ONE is beside a pass, by the
- * CPU. */
+/* Seconds of a forward of the draft over `rows`, `head_rows` of which go through its head: ONE is beside a pass. */
 double lv_simulation_forward(void *simulation, uint32_t rows, uint32_t head_rows, lv_split split);
 
 /* A pass over `rows` of a prompt, and the logits of `head_rows` of them; then the draft's share of the prompt, of which

@@ -45,7 +45,7 @@ lv_phone_method_times lv_phone_method_run(const lv_phone_method *m, const lv_pho
     const double cycle = times.draft_seconds + times.pass_seconds + times.head_seconds;
     const lv_phone_work work = {
         .seconds = cycle,
-        .npu_seconds = passed.npu_seconds + m->wide_steps * wide.npu_seconds,
+        .npu_seconds = passed.compute_seconds + m->wide_steps * wide.npu_seconds,
         .cpu_seconds = m->steps * narrow.cpu_seconds + m->wide_steps * wide.cpu_seconds + times.head_seconds,
         .reader_seconds = passed.reader_seconds,
         .bytes_read = passed.bytes_read,

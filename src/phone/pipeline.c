@@ -43,12 +43,21 @@ static lv_phone_load load_of(const lv_phone_pipeline *pl, const lv_phone_profile
     };
 }
 
+/* A processor that is shared does two things at once at half the speed each. */
+#define SHARED_SLOWDOWN 2.0
+
+static double slowdown(const lv_phone_pipeline *pl, bool drafts_beside) {
+    return pl->is_shared && drafts_beside ? SHARED_SLOWDOWN : 1;
+}
+
 double lv_phone_pipeline_compute(const lv_phone_pipeline *pl, const lv_phone_profile *profile,
                                  const lv_phone_shape *shape, double rows, double speed, double context,
                                  bool drafts_beside) {
     lv_phone_load load = load_of(pl, profile, shape, speed, context);
-    if (drafts_beside) load.cpu_rate = lv_phone_cpu_rate(profile, speed);
-    return pl->layers_count * lv_phone_npu_layer_of_shape(profile, shape, rows, &load);
+    if (drafts_beside && !pl->is_shared) load.cpu_rate = lv_phone_cpu_rate(profile, speed);
+    const double layer = pl->on_cores ? lv_phone_cpu_layer(profile, shape, rows, &load)
+                                      : lv_phone_npu_layer_of_shape(profile, shape, rows, &load);
+    return pl->layers_count * layer * slowdown(pl, drafts_beside);
 }
 
 /* The next read into the next slot. */
@@ -66,7 +75,7 @@ lv_phone_pass_times lv_phone_pipeline_pass(lv_phone_pipeline *pl, const lv_phone
                                            const lv_phone_shape *shape, const lv_phone_pass *pass) {
     const lv_phone_load alone = load_of(pl, profile, shape, pass->speed, pass->context);
     lv_phone_load beside = alone;
-    beside.cpu_rate = lv_phone_cpu_rate(profile, pass->speed);
+    if (!pl->is_shared) beside.cpu_rate = lv_phone_cpu_rate(profile, pass->speed);
     const double read_seconds = shape->layer_bytes / read_rate(profile, shape);
     const double drafting_end = pass->begin + pass->drafting_seconds;
     lv_phone_pass_times times = {.end = pass->begin};
@@ -79,11 +88,14 @@ lv_phone_pass_times lv_phone_pipeline_pass(lv_phone_pipeline *pl, const lv_phone
             times.reader_seconds += read_seconds;
             times.bytes_read += shape->layer_bytes;
         }
-        const double seconds = lv_phone_npu_layer(profile, shape, rows, one.begin < drafting_end ? &beside : &alone);
+        const bool drafts = one.begin < drafting_end;
+        const lv_phone_load *load = drafts ? &beside : &alone;
+        const double seconds = pl->on_cores ? lv_phone_cpu_layer(profile, shape, rows, load)
+                                            : lv_phone_npu_layer(profile, shape, rows, load);
         times.wait_seconds += one.begin - times.end;
-        times.npu_seconds += seconds;
-        times.padded_rows += lv_phone_padded_rows(profile, rows) - rows;
-        times.end = one.end = one.begin + seconds;
+        times.compute_seconds += seconds;
+        if (!pl->on_cores) times.padded_rows += lv_phone_padded_rows(profile, rows) - rows;
+        times.end = one.end = one.begin + seconds * slowdown(pl, drafts);
         if (one.is_read) give_back(pl, times.end);
         if (pass->on_layer) pass->on_layer(pass->user, &one);
     }

@@ -2,8 +2,8 @@
  *
  * The reader reads the streamed layers in the order of use, around from the last to the first, and rests only while the
  * ring is full; so what it reads while nothing is computed (drafting, head) is there when the next pass begins. A layer
- * is computed when the one before is done and it has arrived; pinned layers always have. All times are seconds of one
- * virtual clock. One thread at a time. */
+ * is computed when the one before is done and it has arrived; pinned layers always have. The NPU computes them, or, on
+ * a phone without one, the cores. All times are seconds of one virtual clock. One thread at a time. */
 #ifndef LV_PHONE_PIPELINE_H
 #define LV_PHONE_PIPELINE_H
 
@@ -11,6 +11,8 @@
 
 typedef struct {
     uint32_t layers_count, pinned_count; /* pinned layers are spread evenly */
+    bool on_cores;                       /* they compute the layers; else the NPU does */
+    bool is_shared; /* drafting beside a pass is by the processor that has the layers: each then has half of it */
     uint32_t ring_count, ring_next;
     double reader_end;               /* of the last read */
     double freed[LV_PHONE_RING_MAX]; /* when each slot was last given back */
@@ -33,7 +35,7 @@ typedef struct {
     double rows;
     uint32_t cut_layer; /* from this layer on only `cut_rows` are computed; 0: all of them everywhere */
     double cut_rows;
-    double drafting_seconds; /* from the beginning on, the CPU drafts beside the pass */
+    double drafting_seconds; /* from the beginning on, there is drafting beside the pass */
     double speed, context;   /* as in lv_phone_load */
     /* Is told of each layer, in their order; NULL: nobody is. */
     void (*on_layer)(void *user, const lv_phone_layer_times *times);
@@ -42,7 +44,8 @@ typedef struct {
 
 typedef struct {
     double end;
-    double npu_seconds, wait_seconds, reader_seconds, bytes_read;
+    double compute_seconds; /* of the processor that has the layers; what it drafts beside them is left out */
+    double wait_seconds, reader_seconds, bytes_read;
     double padded_rows; /* rows of all layers that the NPU computed beyond those that were wanted, by layers */
 } lv_phone_pass_times;
 

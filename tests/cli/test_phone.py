@@ -178,6 +178,33 @@ class Devices(unittest.TestCase):
                     self.assertGreater(answer["device_layer_rows"], 0)
 
 
+class Processors(unittest.TestCase):
+    def test_what_the_npu_has_changes_time_alone(self):
+        """The text is the same; whoever has more to do takes longer: the cores alone, and the cores that draft."""
+        answers = {use: on_phone(*AS_8B, "--target-ram", "100", "--phone-npu", use) for use in ("auto", "target", "both", "none")}
+        for use, answer in answers.items():
+            self.assertEqual(answer["tokens"], answers["auto"]["tokens"], use)
+        self.assertEqual(answers["none"]["nodes_padded"], 0)
+        self.assertGreater(answers["none"]["decode_seconds"], 1.2 * answers["auto"]["decode_seconds"])
+
+    def test_a_chain_is_drafted_by_who_may(self):
+        """Steps of one row: by the cores a layer of a 1B takes its bytes by their bandwidth, 0.68 of the NPU's."""
+        def drafting(use):
+            answer = on_phone(*AS_8B, "--strategy", "chain", "--no-ahead", "--target-ram", "100", "--phone-npu", use)
+            return answer["draft_seconds"] / answer["nodes_drafted"]
+        self.assertEqual(drafting("target"), drafting("none"))
+        self.assertEqual(drafting("auto"), drafting("both"))  # the vendor's kernels are faster for one row as well
+        self.assertGreater(drafting("target"), drafting("both"))
+
+    def test_drafting_beside_on_the_same_processor(self):
+        """It hides less than where another one drafts, and plain decoding knows no difference."""
+        hidden = {use: on_phone(*AS_8B, "--phone-npu", use) for use in ("target", "none")}
+        self.assertLess(hidden["none"]["draft_hidden_seconds"] / hidden["none"]["draft_seconds"],
+                        hidden["target"]["draft_hidden_seconds"] / hidden["target"]["draft_seconds"])
+        plain = [on_phone(*AS_8B, "--strategy", "ar", "--phone-npu", use)["decode_seconds"] for use in ("auto", "both")]
+        self.assertEqual(plain[0], plain[1])
+
+
 class Refused(unittest.TestCase):
     def test_what_is_wrong_is_named(self):
         path = os.path.join(SCRATCH.name, "wrong.phone")
@@ -190,6 +217,8 @@ class Refused(unittest.TestCase):
             (["--phone", "oneplus12", "--as", "llama-9b"], 2, "llama-3.1-8b"),
             (["--phone", "oneplus12", "--as", "llama-3.1-8b-q4_0,llama-9b"], 2, "llama-9b"),
             (["--as", "llama-3.1-8b-q4_0"], 2, "without a phone"),
+            (["--phone-npu", "none"], 2, "without a phone"),
+            (["--phone", "oneplus12", "--phone-npu", "gpu"], 2, "auto, target, both, none"),
         ]
         for words, code, message in cases:
             done = lever("run", "-m", TARGET, "-d", DRAFT, "-n", "2", *words, "hello")

@@ -208,7 +208,7 @@ static void test_pipeline_by_hand(void **state) {
     lv_phone_pass_times t = lv_phone_pipeline_pass(&pl, &p, &plain_shape, &pass);
     check_near(t.end, 9, 1e-6, "the first pass");
     check_near(t.wait_seconds, 5, 1e-6, "waiting");
-    check_near(t.npu_seconds, 4, 1e-6, "computing");
+    check_near(t.compute_seconds, 4, 1e-6, "computing");
     check_near(t.reader_seconds, 8, 1e-6, "reading");
     check_near(t.bytes_read, 8, 1e-6, "bytes");
     /* The reader goes on: the next layers arrive at 10 and 12 whenever the pass begins; then the ring is full. */
@@ -273,6 +273,38 @@ static void test_beside_and_cut(void **state) {
     CHECK_DOUBLE(lv_phone_pipeline_pass(&pl, &p, &plain_shape, &pass).end, 10, 1e-6);
 }
 
+/* Without an NPU the cores have the layers, whose rows are not padded; and who drafts beside a pass on the processor
+ * that has its layers leaves them half of it. */
+static void test_one_processor_for_both(void **state) {
+    (void)state;
+    lv_phone_profile p = plain_phone();
+    p.cpu_layer = 0;
+    p.cpu_arithmetic = 132; /* 2 * 2 weights * 33 rows in a second */
+    lv_phone_pipeline pl;
+    lv_phone_pipeline_init(&pl, &p, &plain_shape, 4, 0);
+    pl.on_cores = true;
+    lv_phone_pass pass = {.rows = 33, .speed = 1};
+    lv_phone_pass_times t = lv_phone_pipeline_pass(&pl, &p, &plain_shape, &pass);
+    CHECK_DOUBLE(t.end, 4, 1e-6);
+    CHECK_DOUBLE(t.compute_seconds, 4, 1e-6);
+    CHECK_DOUBLE(t.padded_rows, 0, 0);
+    CHECK_DOUBLE(lv_phone_pipeline_compute(&pl, &p, &plain_shape, 33, 1, 0, false), 4, 1e-6);
+    static const struct {
+        double drafting, end;
+    } cases[] = {{0, 4}, {1.5, 5}, {2.5, 6}, {100, 8}}; /* a layer that begins beside takes 2 s instead of 1 */
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        for (int on_cores = 0; on_cores < 2; on_cores++) {
+            pl.on_cores = on_cores;
+            pl.is_shared = true;
+            pass = (lv_phone_pass){.rows = on_cores ? 33 : 1, .speed = 1, .drafting_seconds = cases[i].drafting};
+            t = lv_phone_pipeline_pass(&pl, &p, &plain_shape, &pass);
+            CHECK_DOUBLE(t.end, cases[i].end, 1e-6);
+            CHECK_DOUBLE(t.compute_seconds, 4, 1e-6); /* the other half is the draft's */
+            CHECK_DOUBLE(lv_phone_pipeline_compute(&pl, &p, &plain_shape, pass.rows, 1, 0, true), 8, 1e-6);
+        }
+    }
+}
+
 static void test_buckets(void **state) {
     (void)state;
     const lv_phone_profile p = load("oneplus12");
@@ -332,11 +364,17 @@ static void test_heat(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sanity_table),     cmocka_unit_test(test_flash_rates),
-        cmocka_unit_test(test_methods),          cmocka_unit_test(test_published_ratios),
-        cmocka_unit_test(test_pipeline_by_hand), cmocka_unit_test(test_pinned_and_ring),
-        cmocka_unit_test(test_beside_and_cut),   cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_rows_of_the_head), cmocka_unit_test(test_heat),
+        cmocka_unit_test(test_sanity_table),
+        cmocka_unit_test(test_flash_rates),
+        cmocka_unit_test(test_methods),
+        cmocka_unit_test(test_published_ratios),
+        cmocka_unit_test(test_pipeline_by_hand),
+        cmocka_unit_test(test_pinned_and_ring),
+        cmocka_unit_test(test_beside_and_cut),
+        cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_rows_of_the_head),
+        cmocka_unit_test(test_heat),
+        cmocka_unit_test(test_one_processor_for_both),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
