@@ -36,6 +36,7 @@ typedef struct {
     uint64_t alignment;        /* of offsets in a buffer; a power of two, at most LV_DEVICE_ALIGNMENT_MAX */
     bool same_bits;            /* results are those of the CPU to the last bit */
     bool measures;             /* what it takes says something: not so of one that is made of the CPU for tests */
+    bool tells;                /* it tells itself what its runs took: that counts, and not the clock */
 } lv_device_facts;
 
 #define LV_DEVICE_ALIGNMENT_MAX ((uint64_t)4096)
@@ -63,6 +64,7 @@ typedef struct {
     lever_status (*prepare)(lv_device *device, const lv_device_matrix *matrix, uint32_t bucket, lever_error *error);
     lever_status (*run)(lv_device *device, const lv_device_product *product, uint64_t *ticket, lever_error *error);
     lever_status (*wait)(lv_device *device, uint64_t ticket, lever_error *error);
+    uint64_t (*spent_ns)(const lv_device *device); /* of one that tells */
     void (*close)(lv_device *device);
 } lv_device_ops;
 
@@ -141,6 +143,10 @@ static inline lever_status lv_device_run(lv_device *d, const lv_device_product *
 /* For this run and all before it; 0: nothing. */
 static inline lever_status lv_device_wait(lv_device *d, uint64_t ticket, lever_error *error) {
     return d->ops->wait(d, ticket, error);
+}
+/* What all runs so far took, as the device tells; 0 of one that does not. */
+static inline uint64_t lv_device_spent_ns(const lv_device *d) {
+    return d->facts.tells ? d->ops->spent_ns(d) : 0;
 }
 
 static inline uint64_t lv_device_align(const lv_device *d, uint64_t bytes) {

@@ -2,7 +2,9 @@
  * anything is touched.
  *
  * A buffer remembers which run used it last: until that one was waited for, nobody may touch it. What was uploaded is
- * kept as a list of parts, so that a run over weights that are not there, or lie there in another shape, is seen. */
+ * kept as a list of parts, so that a run over weights that are not there, or lie there in another shape, is seen.
+ *
+ * Where costs are given, a run adds its own when it is given, whatever becomes of it. */
 #include "compute/device_test.h"
 
 #include <inttypes.h>
@@ -17,9 +19,10 @@
 #include "base/thread.h"
 #include "ggml.h"
 
-enum { PARTS_MAX = 64, QUEUE_MAX = 64, SHAPES_MAX = 256, SLOW_NS = 20000000 };
+enum { PARTS_MAX = 64, QUEUE_MAX = 64, SHAPES_MAX = 256, SLOW_NS = 20000000, BUCKET_ROWS_MAX = 1024, WORD_BYTES = 256 };
 
 #define SMALL_BUFFER_BYTES ((uint64_t)64 << 10)
+#define COST_NS_MAX ((uint64_t)1000000000000) /* a thousand seconds */
 
 typedef struct {
     uint64_t offset, bytes;
@@ -42,8 +45,11 @@ typedef struct {
 
 typedef struct {
     lv_device base;
-    bool wrong, once, slow;
+    bool wrong, once, slow, floats;
     uint64_t fail_at; /* 0: never */
+    uint64_t costs_ns[LV_BUCKETS_MAX], spent_ns;
+    uint32_t costs_count; /* 0: it does not tell */
+    lv_buckets priced;    /* what the costs are for: its buckets, before some were taken away */
     const lv_kernels *kernels;
     shape shapes[SHAPES_MAX];
     uint32_t shapes_count;
@@ -79,9 +85,9 @@ static bool same_matrix(const lv_device_matrix *a, const lv_device_matrix *b) {
 /* --- What it can run --------------------------------------------------------------------------------------------- */
 
 static bool test_supports(const lv_device *device, const lv_device_matrix *matrix) {
-    (void)device;
-    return lv_kernel_supports(matrix->type, matrix->row_elements) && matrix->rows_count > 0 &&
-           matrix->rows_count % LV_TILE_ROWS == 0;
+    if (matrix->rows_count == 0 || matrix->rows_count % LV_TILE_ROWS != 0) return false;
+    if (((const test_device *)device)->floats) return true;
+    return lv_kernel_supports(matrix->type, matrix->row_elements);
 }
 
 static uint64_t weight_bytes(const lv_device_matrix *matrix) {
@@ -113,26 +119,48 @@ static size_t rounded_bytes(const lv_device_matrix *matrix, uint32_t bucket) {
     return bucket * lv_activation_row_bytes(lv_kernel_activation(matrix->type), matrix->row_elements);
 }
 
-static size_t scratch_wanted(const lv_device_matrix *matrix, uint32_t bucket) {
+static size_t scratch_wanted(const test_device *d, const lv_device_matrix *matrix, uint32_t bucket) {
+    if (d->floats) return (size_t)matrix->row_elements * sizeof(float) + 64;
     return rounded_bytes(matrix, bucket) + lv_kernel_scratch_bytes(matrix->row_elements) + 128;
 }
 
 static uint64_t test_prepare_bytes(lv_device *device, const lv_device_matrix *matrix, uint32_t bucket) {
-    (void)device;
-    return scratch_wanted(matrix, bucket);
+    return scratch_wanted(device_of(device), matrix, bucket);
 }
 
 static uint8_t *align64(uint8_t *at) {
     return at + (64 - (uintptr_t)at % 64) % 64;
 }
 
-static void compute(test_device *d, const lv_device_product *p) {
+static void row_to_floats(int32_t type, const void *row, float *floats, size_t elements) {
+    if (type == GGML_TYPE_F32) {
+        memcpy(floats, row, elements * sizeof(*floats));
+    } else {
+        ggml_get_type_traits((enum ggml_type)type)->to_float(row, floats, (int64_t)elements);
+    }
+}
+
+/* A result's bits do not depend on the bucket. */
+static void compute_floats(const test_device *d, const lv_device_product *p, const float *in, float *out) {
+    const lv_device_matrix *m = &p->matrix;
+    const size_t elements = (size_t)m->row_elements, rows_count = (size_t)m->rows_count;
+    const uint8_t *weights = buffer_of(p->weights)->area.data + p->weights_offset;
+    float *floats = (float *)(void *)align64(d->scratch);
+    for (size_t r = 0; r < rows_count; r++) {
+        row_to_floats(m->type, weights + r * (size_t)(weight_bytes(m) / rows_count), floats, elements);
+        for (size_t row = 0; row < p->bucket; row++) {
+            double sum = 0;
+            for (size_t i = 0; i < elements; i++) sum += (double)in[row * elements + i] * (double)floats[i];
+            out[row * rows_count + r] = (float)sum;
+        }
+    }
+}
+
+static void compute_exact(test_device *d, const lv_device_product *p, const float *in, float *out) {
     const lv_device_matrix *m = &p->matrix;
     const lv_activation_format format = lv_kernel_activation(m->type);
     const size_t stride = lv_activation_row_bytes(format, m->row_elements);
     const size_t groups = m->row_elements / (format == LV_ACTIVATION_32 ? 32 : 256);
-    const float *in = (const float *)(const void *)(buffer_of(p->in)->area.data + p->in_offset);
-    float *out = (float *)(void *)(buffer_of(p->out)->area.data + p->out_offset);
     uint8_t *rounded = align64(d->scratch), *scratch = align64(rounded + rounded_bytes(m, p->bucket));
     for (size_t row = 0; row < p->bucket; row++) {
         lv_activation_round(d->kernels, format, in + row * m->row_elements, m->row_elements, rounded + row * stride, 0,
@@ -151,6 +179,16 @@ static void compute(test_device *d, const lv_device_product *p) {
         .out_stride = m->rows_count,
     };
     lv_product_run(d->kernels, &product, 0, m->rows_count / LV_TILE_ROWS, scratch);
+}
+
+static void compute(test_device *d, const lv_device_product *p) {
+    const float *in = (const float *)(const void *)(buffer_of(p->in)->area.data + p->in_offset);
+    float *out = (float *)(void *)(buffer_of(p->out)->area.data + p->out_offset);
+    if (d->floats) {
+        compute_floats(d, p, in, out);
+    } else {
+        compute_exact(d, p, in, out);
+    }
     if (d->wrong) out[0] += 1.0f + out[0];
     if (d->slow) nanosleep(&(struct timespec){.tv_nsec = SLOW_NS}, NULL);
 }
@@ -252,11 +290,15 @@ static const part *find_part(const test_buffer *buffer, uint64_t offset) {
     return NULL;
 }
 
-static void copy_tiles(uint8_t *to, const lv_device_matrix *matrix, lv_weight_layout layout, const uint8_t *weights) {
+/* Tiles for the kernels, rows for floats. */
+static void copy_weights(uint8_t *to, lv_weight_layout to_layout, const lv_device_matrix *matrix,
+                         lv_weight_layout layout, const uint8_t *weights) {
     const size_t tile_bytes = (size_t)(weight_bytes(matrix) / matrix->rows_count * LV_TILE_ROWS);
     for (uint64_t row = 0; row < matrix->rows_count; row += LV_TILE_ROWS, to += tile_bytes, weights += tile_bytes) {
-        if (layout == LV_LAYOUT_TILES) {
+        if (layout == to_layout) {
             memcpy(to, weights, tile_bytes);
+        } else if (to_layout == LV_LAYOUT_ROWS) {
+            lv_tile_unpack(matrix->type, (size_t)matrix->row_elements, weights, to);
         } else {
             lv_tile_pack(matrix->type, (size_t)matrix->row_elements, weights, to);
         }
@@ -278,7 +320,8 @@ static lever_status test_upload(lv_device_buffer *base, uint64_t offset, const l
         }
     }
     if (buffer->parts_count == PARTS_MAX) return broken(error, "a buffer holds too many matrices");
-    copy_tiles(buffer->area.data + offset, matrix, layout, weights);
+    copy_weights(buffer->area.data + offset, device_of(base->device)->floats ? LV_LAYOUT_ROWS : LV_LAYOUT_TILES, matrix,
+                 layout, weights);
     buffer->parts[buffer->parts_count++] = (part){offset, bytes, *matrix};
     return LEVER_OK;
 }
@@ -315,7 +358,7 @@ static lever_status test_prepare(lv_device *device, const lv_device_matrix *matr
     if (is_prepared(d, matrix, bucket)) return LEVER_OK;
     if (d->shapes_count == SHAPES_MAX) return broken(error, "too many shapes were prepared");
     LV_TRY(wait_for(d, d->given, error)); /* the scratch may move */
-    const size_t wanted = scratch_wanted(matrix, bucket);
+    const size_t wanted = scratch_wanted(d, matrix, bucket);
     if (wanted > d->scratch_bytes) {
         void *memory = NULL;
         LV_TRY(lv_alloc_checked(&memory, device->ledger, LV_MEM_DEVICE, 1, wanted, "a device's scratch", error));
@@ -366,6 +409,9 @@ static lever_status test_run(lv_device *device, const lv_device_product *product
     *ticket = ++d->given;
     pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->lock);
+    for (uint32_t i = 0; i < d->costs_count; i++) {
+        if (d->priced.rows[i] == product->bucket) d->spent_ns += d->costs_ns[i];
+    }
     buffer_of(product->weights)->used_until = *ticket;
     buffer_of(product->in)->used_until = *ticket;
     buffer_of(product->out)->used_until = *ticket;
@@ -378,6 +424,10 @@ static lever_status test_wait(lv_device *device, uint64_t ticket, lever_error *e
     LV_TRY(wait_for(d, ticket, error));
     if (ticket > d->waited) d->waited = ticket;
     return LEVER_OK;
+}
+
+static uint64_t test_spent_ns(const lv_device *device) {
+    return ((const test_device *)device)->spent_ns;
 }
 
 /* --- Opening and closing ----------------------------------------------------------------------------------------- */
@@ -411,22 +461,32 @@ static const lv_device_ops test_ops = {
     .prepare = test_prepare,
     .run = test_run,
     .wait = test_wait,
+    .spent_ns = test_spent_ns,
     .close = test_close,
 };
 
-/* "1+4+8" */
-static bool parse_buckets(const char *text, lv_buckets *buckets) {
-    buckets->count = 0;
-    uint32_t before = 0;
-    for (;;) {
+/* "1+4+8": at most LV_BUCKETS_MAX numbers from 1 to `most`. 0: it is something else. */
+static uint32_t parse_numbers(const char *text, uint64_t most, uint64_t numbers[LV_BUCKETS_MAX]) {
+    for (uint32_t count = 0; count < LV_BUCKETS_MAX;) {
         char *end;
-        const unsigned long rows = strtoul(text, &end, 10);
-        if (end == text || rows <= before || rows > 1024 || buckets->count == LV_BUCKETS_MAX) return false;
-        buckets->rows[buckets->count++] = before = (uint32_t)rows;
-        if (*end == '\0') return true;
-        if (*end != '+') return false;
+        numbers[count] = strtoull(text, &end, 10);
+        if (end == text || numbers[count] == 0 || numbers[count] > most) return 0;
+        count++;
+        if (*end == '\0') return count;
+        if (*end != '+') return 0;
         text = end + 1;
     }
+    return 0;
+}
+
+static bool parse_buckets(const char *text, lv_buckets *buckets) {
+    uint64_t rows[LV_BUCKETS_MAX];
+    buckets->count = parse_numbers(text, BUCKET_ROWS_MAX, rows);
+    for (uint32_t i = 0; i < buckets->count; i++) {
+        if (i > 0 && rows[i] <= rows[i - 1]) return false;
+        buckets->rows[i] = (uint32_t)rows[i];
+    }
+    return buckets->count > 0;
 }
 
 static bool take_mib(test_device *d, const char *text) {
@@ -446,31 +506,42 @@ static bool apply_word(test_device *d, const char *word) {
                (facts->alignment & (facts->alignment - 1)) == 0;
     }
     if (strncmp(word, "buckets=", 8) == 0) return parse_buckets(word + 8, &facts->buckets);
+    if (strncmp(word, "costs=", 6) == 0) {
+        d->costs_count = parse_numbers(word + 6, COST_NS_MAX, d->costs_ns);
+        return d->costs_count > 0;
+    }
     if (strcmp(word, "small") == 0) facts->buffer_bytes_max = SMALL_BUFFER_BYTES;
     d->wrong |= strcmp(word, "wrong") == 0;
     d->once |= strcmp(word, "once") == 0;
     d->slow |= strcmp(word, "slow") == 0;
+    d->floats |= strcmp(word, "floats") == 0;
     facts->measures = d->slow;
+    facts->same_bits = !d->floats;
     return strcmp(word, "small") == 0 || strcmp(word, "wrong") == 0 || strcmp(word, "once") == 0 ||
-           strcmp(word, "slow") == 0;
+           strcmp(word, "slow") == 0 || strcmp(word, "floats") == 0;
 }
 
 static lever_status apply_name(test_device *d, const char *name, lever_error *error) {
     const char *next = name + strlen("test");
     while (*next != '\0') {
-        char word[64];
+        char word[WORD_BYTES];
         const size_t length = strcspn(next + 1, ",");
         snprintf(word, sizeof(word), "%.*s", length < sizeof(word) ? (int)length : 0, next + 1);
         if (!apply_word(d, word)) {
             return lv_fail(
                 error, LEVER_E_ARGUMENT,
-                "the device '%s': '%s' is not known; allowed are fail=N, wrong, once, small, slow, takes=N, align=N "
-                "and buckets=N+N+..., with commas between",
+                "the device '%s': '%s' is not known; allowed are fail=N, wrong, once, small, slow, floats, takes=N, "
+                "align=N, buckets=N+N+... and costs=N+N+..., with commas between",
                 name, word);
         }
         next += 1 + length;
     }
-    return LEVER_OK;
+    d->priced = d->base.facts.buckets;
+    d->base.facts.tells = d->costs_count > 0;
+    if (d->costs_count == 0 || d->costs_count == d->priced.count) return LEVER_OK;
+    return lv_fail(error, LEVER_E_ARGUMENT,
+                   "the device '%s': %u costs are given for %u buckets; give one for each of them", name,
+                   d->costs_count, d->priced.count);
 }
 
 lever_status lv_device_test_open(lv_device **out, const char *name, lv_ledger *ledger, lever_error *error) {

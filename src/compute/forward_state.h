@@ -72,6 +72,7 @@ struct lv_forward {
     bool computed_single;
     lv_thread_choice threads;                              /* while compute_threads is AUTO */
     uint64_t pass_begin_ns, pass_compute_ns, pass_wait_ns; /* clock and counters when the layers began */
+    uint64_t pass_spent_ns;                                /* of the device, then */
 
     lv_pass pass;
     lv_lease leases[LV_FORWARD_LEASES_MAX];

@@ -382,19 +382,27 @@ static void begin_measuring(lv_forward *f) {
     f->pass_begin_ns = lv_clock_now_ns(&lv_clock_real);
     f->pass_compute_ns = lv_graph_compute_ns(f->graph);
     f->pass_wait_ns = store.wait_ns;
+    f->pass_spent_ns = f->offload ? lv_device_spent_ns(f->offload->device) : 0;
     f->computed_single = threads_are_chosen(f) ? f->threads.single : f->compute_threads == LV_COMPUTE_ONE;
     lv_graph_set_single(f->graph, f->computed_single);
+}
+
+/* The pass, without waiting for blocks; or what the device tells of it. */
+static double pass_seconds(const lv_forward *f) {
+    const lv_device *device = f->offload->device;
+    if (f->on_device && device->facts.tells) return lv_seconds(lv_device_spent_ns(device) - f->pass_spent_ns);
+    lv_store_counters store;
+    lv_store_get_counters(f->options.store, &store);
+    const uint64_t pass_ns = lv_clock_now_ns(&lv_clock_real) - f->pass_begin_ns;
+    const uint64_t wait_ns = store.wait_ns - f->pass_wait_ns;
+    return lv_seconds(pass_ns > wait_ns ? pass_ns - wait_ns : 0);
 }
 
 /* What the pass took where it was computed, and what is to be told about it. */
 static void end_device_pass(lv_forward *f, lever_status status, uint32_t layers_count) {
     if (!f->offload || status != LEVER_OK || lv_offload_failed(f->offload)) return;
-    lv_store_counters store;
-    lv_store_get_counters(f->options.store, &store);
-    const uint64_t pass_ns = lv_clock_now_ns(&lv_clock_real) - f->pass_begin_ns;
-    const uint64_t wait_ns = store.wait_ns - f->pass_wait_ns;
     lv_placement_learn(&f->offload->placement, f->on_device, (uint32_t)f->pass.rows_count,
-                       lv_seconds(pass_ns > wait_ns ? pass_ns - wait_ns : 0) / layers_count);
+                       pass_seconds(f) / layers_count);
     atomic_store_explicit(&f->offload->used, f->on_device, memory_order_relaxed);
     if (!f->on_device) return;
     const uint32_t rows = (uint32_t)f->pass.rows_count;

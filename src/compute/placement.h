@@ -23,7 +23,7 @@ typedef struct {
 /* True: the device. Counts the pass. */
 bool lv_placement_choose(lv_placement *placement, uint32_t rows);
 
-/* What a layer of the pass took, without waiting for blocks. */
+/* What a layer of the pass took, without waiting for blocks, by the clock or as the device tells. */
 void lv_placement_learn(lv_placement *placement, bool on_device, uint32_t rows, double seconds);
 
 #endif

@@ -43,13 +43,18 @@ static void tell(const lv_accelerator_options *options, const char *what, const 
                  device->facts.description, what, buckets, device->facts.same_bits ? "the CPU's" : "its own");
 }
 
+/* What its passes cost is known, by the clock or because it tells. */
+static bool is_priced(const lv_device *device) {
+    return device->facts.measures || device->facts.tells;
+}
+
 static lever_status open_target(lv_accelerator *a, const lv_accelerator_options *options, lv_device_findings *findings,
                                 lever_error *error) {
     const bool forced = options->use == LEVER_DEVICE_TARGET || options->use == LEVER_DEVICE_BOTH;
     LV_TRY(try_device(options, options->target, forced, &a->target, findings, error));
     if (findings->verdict == LV_DEVICE_STREAMS) {
         /* Who computed a pass must not be seen in the text: with bits of its own the device takes them all. */
-        a->target_always = forced || !a->target->facts.same_bits || !a->target->facts.measures;
+        a->target_always = forced || !a->target->facts.same_bits || !is_priced(a->target);
         tell(options, "computes the target's layers", a->target);
         return LEVER_OK;
     }
@@ -65,7 +70,7 @@ static lever_status open_draft(lv_accelerator *a, const lv_accelerator_options *
     const bool forced = options->use == LEVER_DEVICE_DRAFT || options->use == LEVER_DEVICE_BOTH;
     LV_TRY(try_device(options, options->draft->weights, forced, &a->draft, findings, error));
     if (findings->verdict <= LV_DEVICE_HOLDS) {
-        a->draft_always = forced || !a->draft->facts.measures;
+        a->draft_always = forced || !is_priced(a->draft);
         tell(options, "computes the draft's layers", a->draft);
         return LEVER_OK;
     }

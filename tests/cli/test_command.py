@@ -217,6 +217,21 @@ class Run(unittest.TestCase):
         self.assertIn(b"cancelled", error)
 
 
+class Placement(unittest.TestCase):
+    def test_a_device_that_tells_its_costs(self):
+        """The first pass of its size is the device's, the second the CPU's; then who is faster, but for every 48th."""
+        words = ("--strategy", "ar", "-n", "60", "--seed", "5", "one two three four")
+        without = run_json(*words)
+        for costs, pays in (("10000000000+1", False), ("1+10000000000", True)):
+            answer = run_json("--device", "test:buckets=4+64,costs=" + costs, *words)
+            self.assertEqual(answer["tokens"], without["tokens"])
+            passes = answer["cycles"]
+            self.assertGreater(passes, 50)
+            due = [n == 0 or n > 1 and ((n - 1) % 48 != 0) == pays for n in range(passes)]
+            self.assertEqual(answer["device_layer_rows"], sum(due) * answer["target_layers"])
+            self.assertEqual(answer["padded_layer_rows"], 3 * answer["device_layer_rows"])
+
+
 class Files(unittest.TestCase):
     def test_packed_files_answer_the_same(self):
         packed = os.path.join(SCRATCH.name, "packed.lvr")

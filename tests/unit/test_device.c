@@ -142,6 +142,41 @@ static void test_many_runs_are_queued(void **state) {
     close_bench(&b);
 }
 
+/* It tells what its runs cost, in each bucket, whatever they took; without costs it tells nothing. */
+static void test_tells_its_costs(void **state) {
+    (void)state;
+    lever_error error;
+    bench b;
+    open_bench(&b, "test:costs=70+5,buckets=4+9");
+    assert_true(b.device->facts.tells && !b.device->facts.measures);
+    b.device->facts.buckets = (lv_buckets){.rows = {9}, .count = 1}; /* as when one was taken away */
+    assert_int_equal(lv_device_spent_ns(b.device), 0);
+    float rows[9 * ELEMENTS] = {0};
+    CHECK_OK(lv_device_prepare(b.device, &matrix, 9, &error));
+    CHECK_OK(lv_device_upload(b.weights, 0, &matrix, LV_LAYOUT_ROWS, b.rows, &error));
+    CHECK_OK(lv_device_write(b.in, 0, rows, 9 * ELEMENTS, &error));
+    lv_device_product product = product_of(&b);
+    product.bucket = 9;
+    for (uint64_t i = 1; i < 4; i++) {
+        uint64_t ticket;
+        CHECK_OK(lv_device_run(b.device, &product, &ticket, &error));
+        CHECK_OK(lv_device_wait(b.device, ticket, &error));
+        assert_int_equal(lv_device_spent_ns(b.device), 5 * i);
+    }
+    close_bench(&b);
+    open_bench(&b, "test:buckets=4+9,costs=70+5");
+    load(&b, LV_LAYOUT_ROWS);
+    run(&b);
+    run(&b);
+    assert_int_equal(lv_device_spent_ns(b.device), 140);
+    close_bench(&b);
+    open_bench(&b, "test");
+    load(&b, LV_LAYOUT_ROWS);
+    run(&b);
+    assert_int_equal(lv_device_spent_ns(b.device), 0);
+    close_bench(&b);
+}
+
 /* --- Rules: each is broken once, and afterwards the device still works ------------------------------------------- */
 
 typedef struct {
@@ -410,6 +445,8 @@ static void test_names(void **state) {
                                         "test:",          "test:fail=0",
                                         "test:fail=x",    "test:quick",
                                         "test:buckets=",  "test:buckets=4+2",
+                                        "test:costs=",    "test:costs=0",
+                                        "test:costs=1-2", "test:costs=1+1000000000001",
                                         "test:buckets=0", "test:buckets=1+2+3+4+5+6+7+8+9+10+11+12+13+14+15+16+17"};
     lever_error error;
     lv_device *device = NULL;
@@ -419,7 +456,11 @@ static void test_names(void **state) {
     }
     CHECK_FAILS(lv_device_open(&device, "tester", NULL, NULL, &error), LEVER_E_ARGUMENT, "there are: cpu, test, CPU");
     CHECK_FAILS(lv_device_open(&device, "/nowhere/libggml-x.so", NULL, NULL, &error), LEVER_E_ARGUMENT, "is not there");
+    CHECK_FAILS(lv_device_open(&device, "test:costs=1+2", NULL, NULL, &error), LEVER_E_ARGUMENT,
+                "2 costs are given for 6 buckets");
+    assert_null(device);
     CHECK_OK(lv_device_open(&device, "test:small,buckets=2+6", NULL, NULL, &error));
+    assert_false(device->facts.tells || device->facts.measures);
     assert_int_equal(device->facts.buckets.count, 2);
     assert_int_equal(device->facts.buckets.rows[1], 6);
     assert_int_equal(device->facts.buffer_bytes_max, 65536);
@@ -434,23 +475,36 @@ static void test_names(void **state) {
 
 /* --- A device of ggml's ------------------------------------------------------------------------------------------ */
 
+static void check_own_bits(bench *b) {
+    float wanted[BUCKET * ROWS];
+    assert_false(b->device->facts.same_bits);
+    for (uint32_t seed = 1; seed < 4; seed++) {
+        make_rows(seed, b->rows);
+        compute_on_cpu(b, wanted);
+        load(b, seed % 2 ? LV_LAYOUT_ROWS : LV_LAYOUT_TILES);
+        run(b);
+        for (size_t i = 0; i < BUCKET * ROWS; i++) {
+            if (!(b->results[i] - wanted[i] < 0.5f && wanted[i] - b->results[i] < 0.5f))
+                fail_msg("seed %u: %g for %g", seed, (double)b->results[i], (double)wanted[i]);
+        }
+    }
+}
+
+/* The device to test with has such bits too, when it multiplies floats. */
+static void test_floats(void **state) {
+    (void)state;
+    bench b;
+    open_bench(&b, "test:floats");
+    check_own_bits(&b);
+    close_bench(&b);
+}
+
 static void test_ggml_backend(void **state) {
     (void)state;
     bench b;
     lever_error error;
-    float wanted[BUCKET * ROWS];
     open_bench(&b, "CPU");
-    assert_false(b.device->facts.same_bits);
-    for (uint32_t seed = 1; seed < 4; seed++) {
-        make_rows(seed, b.rows);
-        compute_on_cpu(&b, wanted);
-        load(&b, seed % 2 ? LV_LAYOUT_ROWS : LV_LAYOUT_TILES);
-        run(&b);
-        for (size_t i = 0; i < BUCKET * ROWS; i++) {
-            if (!(b.results[i] - wanted[i] < 0.5f && wanted[i] - b.results[i] < 0.5f))
-                fail_msg("seed %u: %g for %g", seed, (double)b.results[i], (double)wanted[i]);
-        }
-    }
+    check_own_bits(&b);
     lv_device_buffer *buffer = NULL;
     CHECK_FAILS(lv_device_upload(b.weights, 16384, &matrix, LV_LAYOUT_ROWS, b.rows, &error), LEVER_E_ARGUMENT, "fit");
     CHECK_FAILS(lv_device_buffer_open(b.device, 0, &buffer, &error), LEVER_E_ARGUMENT, "0 bytes");
@@ -491,12 +545,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_computes_what_the_cpu_does),
         cmocka_unit_test(test_many_runs_are_queued),
+        cmocka_unit_test(test_tells_its_costs),
         cmocka_unit_test(test_every_rule),
         cmocka_unit_test(test_too_many_matrices),
         cmocka_unit_test(test_a_failed_run_is_the_end),
         cmocka_unit_test(test_nothing_is_taken_after_preparing),
         cmocka_unit_test(test_memory_is_booked),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_floats),
         cmocka_unit_test(test_ggml_backend),
         cmocka_unit_test(test_ggml_backend_takes_other_weights),
     };
