@@ -14,10 +14,11 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "compute/linear.h"
 #include "compute/offload.h"
 #include "ggml.h"
 
-enum { ROWS = 64, TIMES = 3, LINE_BYTES = 64 };
+enum { ROWS = 64, TIMES = 3, LINE_BYTES = 64, GGML_WORK_BYTES = 1 << 20 };
 
 /* Of the length of a sum of this many random products. */
 static const double tolerance = 0.1;
@@ -40,6 +41,8 @@ typedef struct {
     float *want[2];        /* of A and B: bucket x ROWS */
     float *got, *expected; /* bucket x rows of the matrix */
     uint8_t *rounded, *scratch;
+    lv_graph *graph; /* for ggml's product on the CPU */
+    uint8_t stable_batches[GGML_TYPE_COUNT];
 } probe;
 
 static lever_status refuse(probe *p, lv_device_verdict verdict, const char *why) {
@@ -248,6 +251,39 @@ static void compute_exact(probe *p, const uint8_t *weights, size_t rows_count, f
     lv_product_run(p->options->kernels, &product, 0, (rows_count + LV_TILE_ROWS - 1) / LV_TILE_ROWS, p->scratch);
 }
 
+/* A type without a kernel of lever's is multiplied by ggml on the CPU, as many rows at once as keep their bits. */
+static lever_status open_graph(probe *p, lever_error *error) {
+    const size_t bucket = largest_bucket(p), elements = (size_t)p->matrix.row_elements;
+    const lv_graph_options options = {
+        .nodes_max = (uint32_t)bucket + 1,
+        .work_bytes = bucket * elements * sizeof(float) + GGML_WORK_BYTES,
+        .records_bytes = LINE_BYTES,
+        .threads = 1,
+        .ledger = p->device->ledger,
+    };
+    LV_TRY(lv_graph_open(&p->graph, &options, error));
+    p->stable_batches[p->matrix.type] =
+        lv_linear_stable_batch(p->graph, (enum ggml_type)p->matrix.type, elements, p->device->ledger);
+    return LEVER_OK;
+}
+
+static lever_status compute_by_ggml(probe *p, lever_error *error) {
+    const lv_tensor tensor = {.type = p->matrix.type, .dims = {p->matrix.row_elements, p->matrix.rows_count, 1, 1}};
+    const lv_linear_context context = {.graph = p->graph, .stable_batches = p->stable_batches};
+    const lv_activations activations = {
+        .floats = p->rows, .elements = (size_t)p->matrix.row_elements, .rows_count = largest_bucket(p)};
+    const lv_linear_part part = {
+        .tensor = &tensor,
+        .layout = LV_LAYOUT_ROWS,
+        .data = p->repeated,
+        .rows_count = (size_t)p->matrix.rows_count,
+        .out = p->expected,
+        .out_stride = (size_t)p->matrix.rows_count,
+    };
+    lv_linear_add_products(&context, &activations, &part, 1);
+    return lv_graph_run(p->graph, error);
+}
+
 static void compute_floats(probe *p, uint32_t which) {
     const size_t elements = (size_t)p->matrix.row_elements;
     if (p->matrix.type == GGML_TYPE_F32) {
@@ -348,6 +384,8 @@ static void judge_costs(probe *p, const costs *c) {
 static lever_status try_costs(probe *p, lever_error *error) {
     const lv_clock *clock = p->options->clock;
     costs c = {.upload = (double)INFINITY, .run = (double)INFINITY, .cpu = (double)INFINITY};
+    const bool by_ggml = !lv_kernel_supports(p->matrix.type, p->matrix.row_elements);
+    if (by_ggml) LV_TRY(open_graph(p, error));
     repeat_weights(p, 0);
     for (uint32_t i = 0; i < TIMES; i++) {
         uint64_t begin_ns = lv_clock_now_ns(clock);
@@ -356,10 +394,12 @@ static lever_status try_costs(probe *p, lever_error *error) {
         begin_ns = lv_clock_now_ns(clock);
         LV_TRY(run(p, largest_bucket(p), error));
         if (i > 0) c.run = fmin(c.run, seconds_since(p, begin_ns));
-        /* Else the product is ggml's own, whose cost is not known. */
-        if (!lv_kernel_supports(p->matrix.type, p->matrix.row_elements)) continue;
         begin_ns = lv_clock_now_ns(clock);
-        compute_exact(p, p->repeated, (size_t)p->matrix.rows_count, p->expected);
+        if (by_ggml) {
+            LV_TRY(compute_by_ggml(p, error));
+        } else {
+            compute_exact(p, p->repeated, (size_t)p->matrix.rows_count, p->expected);
+        }
         c.cpu = fmin(c.cpu, seconds_since(p, begin_ns) / p->options->threads);
     }
     if (p->options->io_bytes_per_second > 0) {
@@ -385,6 +425,7 @@ static void close_all(probe *p) {
     lv_device_buffer_close(&p->weights);
     lv_device_buffer_close(&p->in);
     lv_device_buffer_close(&p->out);
+    lv_graph_close(&p->graph);
     lv_free(p->memory);
     p->memory = NULL;
 }

@@ -11,6 +11,9 @@
 
 enum { ANSWER = 60, TOKENS = 23 };
 
+/* Types that lever has no kernel for. */
+#define FOREIGN_TYPES LEVER_TINY_DIR "/llama-foreign-types.gguf"
+
 /* --- Logits ------------------------------------------------------------------------------------------------------ */
 
 /* Everything a forward pass gives, without and with the device, by the bits. */
@@ -154,7 +157,7 @@ static void test_a_draft_without_its_target(void **state) {
     pair_answer wanted = {0}, got = {0};
     for (uint32_t i = 0; i < 2; i++) {
         lever_engine_options options;
-        lv_test_options(&options, LEVER_TINY_DIR "/llama-foreign-types.gguf");
+        lv_test_options(&options, FOREIGN_TYPES);
         options.draft_path = i ? LEVER_TINY_DIR "/llama-q4_0.gguf" : NULL;
         options.draft_forced = true;
         options.device = i ? "test" : NULL;
@@ -183,13 +186,14 @@ static uint64_t device_bytes(const lever_engine *engine) {
     return lv_ledger_used_by(engine->ledger, LV_MEM_DEVICE);
 }
 
-/* The answer with all of the target on ggml's CPU backend. While it comes, nothing is taken for the device. */
-static void answer_by_ggml(const char *path, const char *draft_path, lever_strategy strategy, pair_answer *got) {
+/* The answer with all of the target on such a device. While it comes, nothing is taken for the device. */
+static void answer_by_own_bits(const char *device, const char *path, const char *draft_path, lever_strategy strategy,
+                               pair_answer *got) {
     lever_engine_options options;
     lv_test_options(&options, path);
     options.draft_path = draft_path;
     options.draft_forced = true;
-    options.device = "CPU";
+    options.device = device;
     options.device_use = LEVER_DEVICE_TARGET;
     options.target_ram_percent = 0;
     lever_engine *engine = lv_test_open(&options);
@@ -214,20 +218,22 @@ static void answer_by_ggml(const char *path, const char *draft_path, lever_strat
     lever_engine_close(&engine);
 }
 
-/* Types that change from layer to layer, read as rows and, packed, as tiles; speculation does not change the text. */
-static void test_ggml_backend_keeps_its_text(void **state) {
+/* ggml's CPU backend, and floats. Types that change from layer to layer, read as rows and, packed, as tiles, and types
+ * without a kernel; speculation does not change the text. */
+static void test_own_bits_keep_their_text(void **state) {
     (void)state;
     static const char gguf[] = LEVER_TINY_DIR "/qwen2-by-layer.gguf";
     char packed[512];
-    const char *const paths[] = {gguf, parts_pack(gguf, packed, sizeof(packed))};
+    static const char *const devices[] = {"CPU", "CPU", "test:floats", "test:floats", "test:floats,align=512"};
+    const char *const paths[] = {gguf, parts_pack(gguf, packed, sizeof(packed)), gguf, packed, FOREIGN_TYPES};
     pair_answer plain = {0}, got = {0};
     uint64_t accepted = 0;
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
-        answer_by_ggml(paths[i], NULL, LEVER_STRATEGY_AR, &plain);
-        answer_by_ggml(paths[i], paths[i], LEVER_STRATEGY_LEVER, &got);
+        answer_by_own_bits(devices[i], paths[i], NULL, LEVER_STRATEGY_AR, &plain);
+        answer_by_own_bits(devices[i], paths[i], paths[i], LEVER_STRATEGY_LEVER, &got);
         pairs_check_same(&got, &plain, "with a tree");
         accepted += got.statistics.nodes_accepted;
-        answer_by_ggml(paths[i], paths[i], LEVER_STRATEGY_CHAIN, &got);
+        answer_by_own_bits(devices[i], paths[i], paths[i], LEVER_STRATEGY_CHAIN, &got);
         pairs_check_same(&got, &plain, "with a chain");
         accepted += got.statistics.nodes_accepted;
     }
@@ -252,6 +258,14 @@ static void test_a_failing_device_leaves_the_text(void **state) {
     }
     assert_true(failed >= 3);
     free(r);
+}
+
+static void check_refused(const lever_engine_options *options, const char *message) {
+    lever_engine *engine = NULL;
+    lever_plan plan;
+    lever_error error;
+    CHECK_FAILS(lever_engine_open(&engine, options, &error), LEVER_E_ARGUMENT, message);
+    CHECK_FAILS(lever_engine_plan(options, &plan, &error), LEVER_E_ARGUMENT, message);
 }
 
 /* A device that fails while it is tried is refused. */
@@ -280,12 +294,13 @@ static void test_refusals(void **state) {
         options.device = cases[i].device;
         options.device_use = cases[i].use;
         if (!cases[i].draft) options.draft_path = NULL;
-        lever_engine *engine = NULL;
-        lever_error error;
-        CHECK_FAILS(lever_engine_open(&engine, &options, &error), LEVER_E_ARGUMENT, cases[i].message);
-        lever_plan plan;
-        CHECK_FAILS(lever_engine_plan(&options, &plan, &error), LEVER_E_ARGUMENT, cases[i].message);
+        check_refused(&options, cases[i].message);
     }
+    /* What ggml's product takes is known as well. */
+    lever_engine_options options;
+    lv_test_options(&options, FOREIGN_TYPES);
+    options.device = "test:floats,slow";
+    check_refused(&options, "the CPU takes");
 }
 
 static lever_plan plan_with(lever_engine_options *options, const char *device) {
@@ -346,7 +361,7 @@ int main(void) {
         cmocka_unit_test(test_every_way_gives_the_same_text),
         cmocka_unit_test(test_every_use),
         cmocka_unit_test(test_a_draft_without_its_target),
-        cmocka_unit_test(test_ggml_backend_keeps_its_text),
+        cmocka_unit_test(test_own_bits_keep_their_text),
         cmocka_unit_test(test_a_failing_device_leaves_the_text),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_the_plan_knows_its_buffers),

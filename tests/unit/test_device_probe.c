@@ -66,7 +66,8 @@ static void take_line(void *user, lever_log_level level, const char *line) {
 
 typedef struct {
     bool forced, measures, own_bits;
-    lv_buckets buckets; /* that were left */
+    const char *device, *model; /* NULL: the device to test with, the pair's target */
+    lv_buckets buckets;         /* that were left */
 } way;
 
 /* Tries the device for the pair's target. The hand stays as it is, but for what it saw. */
@@ -74,9 +75,9 @@ static lv_device_findings try_it(way *w) {
     static lv_device_ops ops;
     lever_error error;
     parts p;
-    parts_open(&p, PAIR_TARGET, false);
+    parts_open(&p, w->model ? w->model : PAIR_TARGET, false);
     lv_device *device = NULL;
-    CHECK_OK(lv_device_open(&device, "test", NULL, NULL, &error));
+    CHECK_OK(lv_device_open(&device, w->device ? w->device : "test", NULL, NULL, &error));
     hand.real = device->ops;
     hand.prepared = hand.runs = hand.largest_rows = 0;
     ops = *device->ops;
@@ -172,6 +173,25 @@ static void test_costs_come_first(void **state) {
     assert_int_equal(try_it(&w).verdict, LV_DEVICE_STREAMS);
 }
 
+/* The CPU's product is ggml's there, and is compared with all the same: the largest matrix is of such a type. */
+static void test_costs_of_a_type_without_a_kernel(void **state) {
+    (void)state;
+    static const char *const devices[] = {"CPU", "test:floats"};
+    for (size_t i = 0; i < 2; i++) {
+        hand.run_ns = SECOND;
+        way w = {.measures = true,
+                 .own_bits = true,
+                 .device = devices[i],
+                 .model = LEVER_TINY_DIR "/llama-foreign-types.gguf"};
+        const lv_device_findings findings = try_it(&w);
+        assert_int_equal(findings.verdict, LV_DEVICE_UNSUITED);
+        assert_non_null(strstr(findings.reason, "64 rows of them 1000.00 ms; the CPU takes 0.00 ms"));
+        assert_false(lv_kernel_supports(hand.last.matrix.type, hand.last.matrix.row_elements));
+        hand.run_ns = 0;
+        assert_int_equal(try_it(&w).verdict, LV_DEVICE_STREAMS);
+    }
+}
+
 /* --- Time -------------------------------------------------------------------------------------------------------- */
 
 /* Whatever step takes long is the last one, and is named: in the finding, and in the log before it was taken. */
@@ -219,6 +239,7 @@ int main(void) {
         cmocka_unit_test_setup(test_unsteady_buckets_go, begin),
         cmocka_unit_test_setup(test_wrong_results_of_a_large_matrix, begin),
         cmocka_unit_test_setup(test_costs_come_first, begin),
+        cmocka_unit_test_setup(test_costs_of_a_type_without_a_kernel, begin),
         cmocka_unit_test_setup(test_trying_ends, begin),
         cmocka_unit_test_setup(test_trying_adds_up, begin),
     };
