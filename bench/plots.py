@@ -36,68 +36,102 @@ def with_matplotlib():
     os.execv(python, [python, *sys.argv])
 
 
-def _series(lines, plot):
-    """{name of a series: [lines]}, in the order in which they come."""
+def _label(line, names):
+    """What several columns say, as one text; a number of one column stays one, to be placed by its size."""
+    names = (names,) if isinstance(names, str) else names
+    found = [line[name] for name in names if name]
+    return found[0] if len(found) == 1 else ", ".join(map(str, found))
+
+
+def _drawn(lines, plot):
+    """The lines that are drawn: of those that a mean over tasks stands for, the mean, unless tasks have places."""
+    named = {plot.x, plot.series} if isinstance(plot.x, str) and isinstance(plot.series, str) else {*plot.x, *plot.series}
+    chosen = [line for line in lines if not plot.only or line[plot.only[0]] == plot.only[1]]
+    return [line for line in chosen if line.get(plot.y) is not None and ("task" in named or line.get("task") in (None, "mean"))]
+
+
+def placed(lines, plot):
+    """{name of a series: {place: line}}, in the order in which they come. Of two lines at one place of a series one would
+    hide the other, so that is an error: the plot must name the column in which they differ."""
     found = {}
-    for line in lines:
-        if line.get(plot.y) is not None:
-            found.setdefault(str(line.get(plot.series, "")), []).append(line)
+    for line in _drawn(lines, plot):
+        series, place = str(_label(line, plot.series) if plot.series else ""), _label(line, plot.x)
+        if place in found.setdefault(series, {}):
+            raise ValueError(f"two lines at '{place}' of '{series}' in a plot of {plot.y}: {found[series][place]} and {line}")
+        found[series][place] = line
     return found
 
 
+SPREADS = ("median", "mean")  # of what `least` and `most` are
+
+
+def _errors(lines, plot):
+    """Below and above what is drawn."""
+    heights = [line[plot.y] for line in lines]
+    if plot.y not in SPREADS:
+        return None
+    return [[max(0, height - (line.get("least") or height)) for height, line in zip(heights, lines)],
+            [max(0, (line.get("most") or height) - height) for height, line in zip(heights, lines)]]
+
+
 def _bars(axes, lines, plot):
-    names = list(dict.fromkeys(str(line[plot.x]) for line in lines))
-    series = _series(lines, plot)
+    series = placed(lines, plot)
+    names = list(dict.fromkeys(place for chosen in series.values() for place in chosen))
     width = 0.8 / max(1, len(series))
     for index, (name, chosen) in enumerate(series.items()):
-        # Several lines at one place (of tasks, say) are told by their mean over the tasks, where there is one.
-        at = {str(line[plot.x]): line for line in chosen if line.get("task") in (None, "mean") or plot.x == "task"}
-        at = at or {str(line[plot.x]): line for line in chosen}
-        places = [names.index(key) + (index - (len(series) - 1) / 2) * width for key in at]
-        heights = [line[plot.y] for line in at.values()]
-        errors = [[max(0, h - (line.get("least") or h)) for h, line in zip(heights, at.values())],
-                  [max(0, (line.get("most") or h) - h) for h, line in zip(heights, at.values())]]
-        axes.bar(places, heights, width * 0.95, yerr=errors, label=name or None, color=COLOURS[index % len(COLOURS)],
-                 error_kw={"linewidth": 0.8})
-    axes.set_xticks(range(len(names)), names, rotation=20 if max(map(len, names), default=0) > 10 else 0, ha="right"
-                    if max(map(len, names), default=0) > 10 else "center")
+        places = [names.index(place) + (index - (len(series) - 1) / 2) * width for place in chosen]
+        axes.bar(places, [line[plot.y] for line in chosen.values()], width * 0.95, yerr=_errors(list(chosen.values()), plot),
+                 label=name or None, color=COLOURS[index % len(COLOURS)], error_kw={"linewidth": 0.8})
+    _name_places(axes, names)
+
+
+def _name_places(axes, names):
+    texts = [str(name) for name in names]
+    long = max(map(len, texts), default=0) > 10
+    axes.set_xticks(range(len(texts)), texts, rotation=20 if long else 0, ha="right" if long else "center",
+                    fontsize=7 if long else 9)
 
 
 def _lines(axes, lines, plot):
-    for index, (name, chosen) in enumerate(_series(lines, plot).items()):
-        chosen = sorted(chosen, key=lambda line: line[plot.x])
+    for index, (name, chosen) in enumerate(placed(lines, plot).items()):
+        places = sorted(chosen)
+        points = [chosen[place] for place in places]
         colour = COLOURS[index % len(COLOURS)]
-        places = [line[plot.x] for line in chosen]
-        axes.plot(places, [line[plot.y] for line in chosen], marker="o", label=name or plot.y, color=colour)
-        if all(line.get("least") is not None for line in chosen):
-            axes.fill_between(places, [line["least"] for line in chosen], [line["most"] for line in chosen],
+        axes.plot(places, [line[plot.y] for line in points], marker="o", label=name or plot.y, color=colour)
+        if plot.y in SPREADS and all(line.get("least") is not None for line in points):
+            axes.fill_between(places, [line["least"] for line in points], [line["most"] for line in points],
                               color=colour, alpha=0.15, linewidth=0)
-        elif all("expected" in line for line in chosen):
-            axes.plot(places, [line["expected"] for line in chosen], linestyle="--", label="expected", color=colour)
+        elif all("expected" in line for line in points):
+            axes.plot(places, [line["expected"] for line in points], linestyle="--", label="expected", color=colour)
 
 
 def _stack(axes, lines, plot):
-    names = list(dict.fromkeys(str(line[plot.x]) for line in lines))
+    series = placed(lines, plot)
+    names = list(dict.fromkeys(place for chosen in series.values() for place in chosen))
     below = [0.0] * len(names)
-    for index, (name, chosen) in enumerate(_series(lines, plot).items()):
-        heights = {str(line[plot.x]): line[plot.y] for line in chosen}
-        column = [heights.get(key, 0.0) for key in names]
-        axes.bar(names, column, 0.7, bottom=below, label=name, color=COLOURS[index % len(COLOURS)])
+    for index, (name, chosen) in enumerate(series.items()):
+        column = [chosen[place][plot.y] if place in chosen else 0.0 for place in names]
+        axes.bar(range(len(names)), column, 0.7, bottom=below, label=name, color=COLOURS[index % len(COLOURS)])
         below = [a + b for a, b in zip(below, column)]
+    _name_places(axes, names)
 
 
 def _scatter(axes, lines, plot):
-    for index, (name, chosen) in enumerate(_series(lines, plot).items()):
-        axes.scatter([line[plot.x] for line in chosen], [line[plot.y] for line in chosen], s=9, label=name or None,
-                     color=COLOURS[index % len(COLOURS)])
+    axes.scatter([line[plot.x] for line in lines], [line[plot.y] for line in lines], s=9, color=COLOURS[0])
     most = max((max(line[plot.x], line[plot.y]) for line in lines), default=1)
     axes.plot([0, most], [0, most], color="#999999", linewidth=0.8, label="as expected")
 
 
 def _gantt(axes, lines, plot):
-    for index, (name, chosen) in enumerate(_series(lines, plot).items()):
-        axes.barh([line[plot.y] for line in chosen], [line["end"] - line["begin"] for line in chosen],
-                  left=[line["begin"] for line in chosen], label=name, color=COLOURS[index % len(COLOURS)])
+    """Stretches from `x` to the column `end`, those of one `y` in a row."""
+    rows = list(dict.fromkeys(line[plot.y] for line in lines))
+    series = {}
+    for line in lines:
+        series.setdefault(str(line[plot.series]), []).append(line)
+    for index, chosen in enumerate(series.values()):  # no legend: the rows have names
+        axes.barh([rows.index(line[plot.y]) for line in chosen], [line["end"] - line[plot.x] for line in chosen],
+                  left=[line[plot.x] for line in chosen], color=COLOURS[index % len(COLOURS)])
+    axes.set_yticks(range(len(rows)), [str(row) for row in rows])
     axes.invert_yaxis()
 
 
@@ -114,8 +148,6 @@ def draw(report, lines, folder):
     from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
 
     plot = report.plot
-    if plot.only:
-        lines = [line for line in lines if line[plot.only[0]] == plot.only[1]]
     figure, axes = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
     KINDS[plot.kind](axes, lines, plot)
     if plot.level is not None:
@@ -127,7 +159,8 @@ def draw(report, lines, folder):
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
     if axes.get_legend_handles_labels()[1]:
-        axes.legend(fontsize=8, frameon=False)
+        beside = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if plot.kind in ("bars", "stack") else {}
+        axes.legend(fontsize=8, frameon=False, **beside)
     paths = [os.path.join(folder, report.name + ending) for ending in (".svg", ".png")]
     figure.savefig(paths[0], metadata={"Date": None})
     figure.savefig(paths[1], dpi=150, metadata={"Software": None})

@@ -5,7 +5,7 @@
     bench/report.py speed                  docs/results/speed.csv, .svg and .png from docs/results/raw/
     bench/report.py                        all whose rows are there
     bench/report.py speed ROWS.jsonl...    from other rows
-    bench/report.py --update               all, and put into docs/RESULTS.md and README.md
+    bench/report.py --update               all, and put into the pages that have marks for them
     bench/report.py --no-plots             tables alone: nothing but Python is needed
 """
 
@@ -13,6 +13,7 @@ import argparse
 import csv
 import glob
 import gzip
+import io
 import json
 import os
 import sys
@@ -24,17 +25,22 @@ import rows
 from reports import REPORTS
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PAGES = ("docs/RESULTS.md", "docs/PHONES.md", "README.md")  # in which tables stand between marks
 
 
 def files_of(report, raw):
     return sorted(path for pattern in report.raw.split() for path in glob.glob(os.path.join(raw, pattern)))
 
 
-def read_traces(paths):
+def _open(path):
+    return (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8")
+
+
+def read_cycles(paths):
     """The cycles of traces, as `lever run --trace` or `lever bench --trace` writes them: of one answer after the other."""
     found = []
     for path in paths:
-        with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
+        with _open(path) as file:
             for number, line in enumerate(file, 1):
                 if not line.endswith("\n"):  # a run that was broken off may have left half a line
                     continue
@@ -44,6 +50,14 @@ def read_traces(paths):
                     raise ValueError(f"{path}:{number}: not a cycle: {error}") from None
                 found.append(cycle.get("trace", cycle))
     return [cycle for cycle in found if cycle["strategy"] == "lever"]
+
+
+def read_events(paths):
+    """The events of one timeline (`lever run --trace FILE --trace-format chrome`): times of several share no clock."""
+    if len(paths) > 1:
+        raise ValueError(f"one timeline is shown, there are {len(paths)}: {', '.join(paths)}")
+    with _open(paths[0]) as file:
+        return json.load(file)
 
 
 def newest(all_rows):
@@ -64,31 +78,42 @@ def read_csv(paths):
     return found
 
 
+def read_rows(paths):
+    """Rows, and the lines of CSVs among them."""
+    lines = [path for path in paths if path.endswith(".csv")]
+    return newest(rows.read([path for path in paths if path not in lines])) + read_csv(lines)
+
+
+READERS = {"rows": read_rows, "cycles": read_cycles, "events": read_events}
+
+
 def make_table(report, paths):
-    if report.traces:
-        return report.table(read_traces(paths))
-    return report.table(read_csv(paths) if report.raw.endswith(".csv") else newest(rows.read(paths)))
+    return report.table(READERS[report.reads](paths))
+
+
+def columns_of(lines):
+    return list(dict.fromkeys(key for line in lines for key in line))
 
 
 def cell(value):
     if value is None:
         return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("|", "\\|")
 
 
-def write_csv(lines, path):
-    columns = list(dict.fromkeys(key for line in lines for key in line))
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([["" if line.get(c) is None else line.get(c) for c in columns] for line in lines])
+def csv_text(lines):
+    columns, text = columns_of(lines), io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([["" if line.get(c) is None else line.get(c) for c in columns] for line in lines])
+    return text.getvalue()
 
 
 LINES_SHOWN = 60
 
 
 def markdown(lines):
-    columns = list(dict.fromkeys(key for line in lines for key in line))
+    columns = columns_of(lines)
     cells = [columns, ["---"] * len(columns)]
     cells += [[cell(line.get(column)) for column in columns] for line in lines[:LINES_SHOWN]]
     text = "\n".join("| " + " | ".join(row) + " |" for row in cells)
@@ -112,7 +137,8 @@ def make(report, paths, options):
     if not lines:
         return None
     path = os.path.join(options.out, report.name + ".csv")
-    write_csv(lines, path)
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        file.write(csv_text(lines))
     made = [path]
     if report.plot and not options.no_plots:
         made += plots.draw(report, lines, options.out)
@@ -129,22 +155,28 @@ def between(text, mark, body):
     return head + begin + "\n" + (body + "\n" if body else "") + end + rest.split(end, 1)[1]
 
 
-def update(name, tables, options, say_missing):
-    """Puts tables and figures between their marks, `NAME` and `NAME figure`, in a page below the root."""
-    path = os.path.join(ROOT, name)
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
-    for report in REPORTS:
-        lines = tables.get(report.name)
+def page_with(page, text, tables, options):
+    """The text of a page below the root with the tables that were made, and their figures, between their marks: `NAME` and
+    `NAME figure`."""
+    for report in (report for report in REPORTS if report.name in tables):
+        lines = tables[report.name]
         body = markdown(lines) if lines else ""
-        if not lines and say_missing:
+        if not lines and page.startswith("docs"):
             body = "Not measured yet. Its rows are made by\n\n    " + command_of(report, options.raw).replace("; ", "\n    ")
         text = between(text, report.name, body)
         figure = os.path.join(options.out, report.name + ".svg")
-        shown = os.path.relpath(figure, os.path.dirname(path))
+        shown = os.path.relpath(figure, os.path.dirname(os.path.join(ROOT, page)))
         text = between(text, report.name + " figure", f"![{report.title}]({shown})" if lines and os.path.exists(figure) else "")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+    return text
+
+
+def update(tables, options):
+    for page in PAGES:
+        path = os.path.join(ROOT, page)
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(page_with(page, text, tables, options))
 
 
 def parse_arguments():
@@ -155,7 +187,7 @@ def parse_arguments():
     parser.add_argument("--raw", default=os.path.join(ROOT, "docs", "results", "raw"), help="folder of the rows")
     parser.add_argument("--out", default=os.path.join(ROOT, "docs", "results"), help="folder of tables and figures")
     parser.add_argument("--no-plots", action="store_true", help="CSV alone")
-    parser.add_argument("--update", action="store_true", help="put tables and figures into docs/RESULTS.md and README.md")
+    parser.add_argument("--update", action="store_true", help=f"put tables and figures into {', '.join(PAGES)}")
     return parser.parse_args()
 
 
@@ -185,8 +217,7 @@ def main():
             print(f"{report.name}: {missing(report, options.raw)}")
             code = 1 if options.name else code
     if options.update:
-        update("docs/RESULTS.md", tables, options, say_missing=True)
-        update("README.md", tables, options, say_missing=False)
+        update(tables, options)
     return code
 
 

@@ -3,6 +3,7 @@
 
 import contextlib
 import io
+import itertools
 import json
 import math
 import os
@@ -16,18 +17,24 @@ import unittest.mock
 
 sys.dont_write_bytecode = True
 
+import arithmetic
+import beside
 import compare
 import entropy
 import figures
 import gguf
+import headline
 import measure
 import phones
+import plots
 import pruning
 import report
 import reports
 import rows
 import runner
+import simulated
 import summary
+import traces
 from peers.gpt4all import Gpt4all
 from peers.llama_cpp import LlamaCpp
 from programs import Lever
@@ -112,11 +119,16 @@ def answer(arm, task, prompt, rate, **more):
     """A row as `lever bench` writes it."""
     values = {"decode_tokens_per_second": rate, "decode_seconds": 10.0, "completion_tokens": 100, "first_token_seconds": 2.0}
     values.update(draft_seconds=3.0, draft_hidden_seconds=2.0, head_seconds=1.0, compute_seconds=4.0, io_seconds=7.0)
-    values.update(bytes_read=100 << 20, **more.pop("values", {}))
+    values.update({"bytes_read": 100 << 20, **more.pop("values", {})})
     facts = {"schema": 2, "id": f"{arm}{prompt}{more}", "benchmark": "bench", "case": "c", "arm": arm, "pair": prompt}
     facts.update(repetition=0, status="ok", reason="", values=values, limits={"read_bytes_per_second": None}, models=[])
     facts["factors"] = {"task": task, "prompt": prompt, "budget": "50%", "length": 128, **more.pop("factors", {})}
     return {**facts, **more}
+
+
+def on_deep(made, length=128):
+    """The same with the 4 GB target and the budget of the headline."""
+    return {**made, "models": [{"name": "deep"}], "factors": {**made["factors"], "budget": "1.2G", "length": length}}
 
 
 class Reports(unittest.TestCase):
@@ -135,7 +147,7 @@ class Reports(unittest.TestCase):
         return [line for line in table if all(line.get(k) == v for k, v in wanted.items())]
 
     def test_medians_spreads_and_means_over_tasks(self):
-        table = reports.by_task(self.ROWS)
+        table = reports.speed(self.ROWS)
         (code,) = self.lines(table, strategy="lever", task="code")
         self.assertEqual((code["n"], code["median"], code["least"], code["most"]), (3, 20, 16, 99))
         self.assertEqual(code["over_ar"], 7)  # of 10 and 4: a row without a partner is in no ratio
@@ -145,20 +157,19 @@ class Reports(unittest.TestCase):
         self.assertEqual((mean["median"], mean["over_ar"], mean["n"]), (13, 5, 4))
 
     def test_a_mean_is_over_all_tasks_or_those_that_are_named(self):
-        lines = [{"task": t, "median": m} for t, m in (("code", 3), ("maths", 2), ("dialogue", 1), ("editing", 50))]
-        self.assertEqual(reports.mean_over_tasks(lines), 14)
-        self.assertEqual(reports.mean_over_tasks(lines[2:]), 25.5)
-        self.assertEqual(reports.mean_over_tasks(lines, rows.TASKS), 2)
-        self.assertIsNone(reports.mean_over_tasks([]))
+        tasks = {"code": 3, "maths": 2, "dialogue": 1, "editing": 50}
+        self.assertEqual(arithmetic.mean_over_tasks(tasks), 14)
+        self.assertEqual(arithmetic.mean_over_tasks(tasks, rows.TASKS), 2)
+        self.assertIsNone(arithmetic.mean_over_tasks({}))
 
     def test_the_number_beside_a_mean_is_of_what_it_is_the_mean_of(self):
         made = [answer("lever", task, task, rate) for task, rate in (("code", 3), ("maths", 2), ("dialogue", 1), ("editing", 50))]
-        (mean,) = self.lines(reports.by_task(made), task="mean")
+        (mean,) = self.lines(reports.speed(made), task="mean")
         self.assertEqual((mean["n"], mean["median"]), (4, 14))
         made += [answer("ar", row["factors"]["task"], row["factors"]["task"], 1) for row in made]
-        deep = [{**row, "models": [{"name": "deep"}]} for row in made]
-        line = reports.headline(deep)[0]
-        self.assertEqual((line["n"], line["mean of three"]), (3, 2))
+        deep = [on_deep(row) for row in made]
+        line = headline.headline(deep)[0]
+        self.assertEqual((line["rounds"], line["mean of three"]), (3, 2))
 
     def test_ratios_join_no_rows_of_different_runs(self):
         def run(seed, lever, ar):
@@ -166,13 +177,13 @@ class Reports(unittest.TestCase):
             return [answer("lever", "code", "p", lever, **command), answer("ar", "code", "p", ar, **command)]
 
         made = [*run("1", 8, 4), *run("2", 9, 1)]
-        self.assertEqual([ratio for _, ratio in reports.paired(made, "ar")], [2, 9])
-        self.assertEqual([ratio for _, ratio in reports.best_of_pair(made, "lever", ("ar",))], [2, 9])
+        self.assertEqual([ratio for _, ratio in arithmetic.paired(made, "ar")], [2, 9])
+        self.assertEqual([ratio for _, ratio in arithmetic.best_of_pair(made, "lever", ("ar",))], [2, 9])
         for other in ({"program": {"sha256": "x"}}, {"models": [{"sha256": "x"}]}, {"stdin_sha256": "x"}, {"pair": None}):
             apart = [made[0], {**made[1], **other}]
-            self.assertEqual(list(reports.paired(apart, "ar")), [], other)
+            self.assertEqual(list(arithmetic.paired(apart, "ar")), [], other)
         gone_on = [made[0], {**made[1], "command": ["lever", "bench", "--resume", "1.jsonl", "--seed", "1"]}]
-        self.assertEqual(len(list(reports.paired(gone_on, "ar"))), 1)
+        self.assertEqual(len(list(arithmetic.paired(gone_on, "ar"))), 1)
 
     def test_the_best_of_a_pair_is_not_taken_where_a_peer_is_missing(self):
         def rates(prompt, **arms):
@@ -180,10 +191,10 @@ class Reports(unittest.TestCase):
             return [{**row, "pair": prompt + "@1"} for row in made]
 
         made = [*rates("p0", lever=8, peer=2, peer_ngram=4), *rates("p1", lever=8, peer=2)]
-        self.assertEqual([ratio for _, ratio in reports.best_of_pair(made, "lever", reports.PEERS)], [2])
+        self.assertEqual([ratio for _, ratio in arithmetic.best_of_pair(made, "lever", headline.PEERS)], [2])
         (fell,) = rates("p1", peer_ngram=0)
         made.append({**fell, "status": "failed", "reason": "killed", "values": {}})
-        self.assertEqual([ratio for _, ratio in reports.best_of_pair(made, "lever", reports.PEERS)], [2, 4])
+        self.assertEqual([ratio for _, ratio in arithmetic.best_of_pair(made, "lever", headline.PEERS)], [2, 4])
 
     def test_the_ablation_has_the_rows_of_the_predictor(self):
         (one,) = [one for one in reports.REPORTS if one.name == "ablation"]
@@ -202,7 +213,7 @@ class Reports(unittest.TestCase):
 
     PHONES = [
         {"phone": "x", "section": "root", "pinned_percent": share, "arm": arm, "task": task, "prompt": "0",
-         "seconds_per_token": seconds, "energy_per_token": energy}
+         "seconds_per_token": seconds, "energy_per_token": energy, "tokens": "7", "cycles": "3", "nodes_verified": "11"}
         for share, arm, task, seconds, energy in (
             ("0", "ar", "code", "1.0", "1"), ("0", "lever", "code", "0.25", "0.5"), ("0", "ar", "math", "1.0", "1"),
             ("0", "lever", "math", "0.5", "0.5"), ("0", "lever", "dialogue", "0.5", "0.5"), ("0", "no NPU", "code", "0.5", "1"),
@@ -229,21 +240,21 @@ class Reports(unittest.TestCase):
         self.assertEqual({(r["energy_per_token"], r["seconds_per_token"], r["tokens_per_cycle"]) for r in made}, {(2.5, 2, 2)})
 
     def test_phones(self):
-        (lever,) = self.lines(reports.phones([r for r in self.PHONES if r["pinned_percent"] == "0"]), strategy="lever")
-        self.assertEqual((lever["over_ar"], lever["code"], lever["maths"], lever["n"]), (3, 4, 2, 2))
-        self.assertEqual(lever["mJ a token"], 500)
+        (lever,) = self.lines(simulated.phones([r for r in self.PHONES if r["pinned_percent"] == "0"]), strategy="lever")
+        self.assertEqual((lever["mean"], lever["code"], lever["maths"], lever["n"]), (3, 4, 2, 2))
+        self.assertEqual((lever["mJ a token"], lever["energy / plain"]), (500, 0.5))
 
     def test_shares_of_the_phones(self):
         """Against plain decoding with the same share, and against all in memory where that was run for the task."""
-        rows = [r for r in self.PHONES if r["task"] == "code"]
-        (streamed,) = self.lines(reports.phone_shares(rows), strategy="lever", share=0)
-        (resident,) = self.lines(reports.phone_shares(rows), strategy="lever", share=100)
-        self.assertEqual([streamed[key] for key in ("over_ar", "over_resident", "energy")], [4, 0.4, 0.5])
-        self.assertEqual([resident[key] for key in ("over_ar", "over_resident", "energy")], [2, 2, 0.5])
+        code = [r for r in self.PHONES if r["task"] == "code"]
+        (streamed,) = self.lines(simulated.shares(code), strategy="lever", share=0)
+        (resident,) = self.lines(simulated.shares(code), strategy="lever", share=100)
+        self.assertEqual([streamed[key] for key in ("mean", "over resident", "energy / plain")], [4, 0.4, 0.5])
+        self.assertEqual([resident[key] for key in ("mean", "over resident", "energy / plain")], [2, 2, 0.5])
 
     def test_a_part_left_out_on_a_phone(self):
-        (line,) = reports.phone_ablation(self.PHONES)
-        self.assertEqual((line["without"], line["share"], line["speed"], line["code"], line["energy"]), ("no NPU", 0, 0.5, 0.5, 2))
+        (line,) = simulated.ablation(self.PHONES)
+        self.assertEqual([line[key] for key in ("strategy", "share", "mean", "code", "energy / whole")], ["no NPU", 0, 0.5, 0.5, 2])
 
     def test_energy_where_it_was_measured(self):
         rows_made = [answer("lever", "code", "p1", 5.0, values={"energy_joules": 50.0}), answer("ar", "code", "p1", 1.0)]
@@ -252,46 +263,41 @@ class Reports(unittest.TestCase):
         self.assertEqual((joules["strategy"], joules["median"]), ("lever", 500))
         self.assertEqual({line["median"] for line in self.lines(table, what="MiB read a token")}, {1})
 
-    def test_the_headline(self):
-        deep = [{"name": "deep-q4_0.lvr"}]
-        made = []
-        for task, ar, chain8, chain16, lever in (("code", 1, 4, 6, 9), ("maths", 1, 5, 4, 8), ("dialogue", 1, 2, 3, 4)):
-            rates = {"ar": ar, "chain:8": chain8, "chain:16": chain16, "lever": lever}
-            made += [answer(arm, task, task, rate, models=deep) for arm, rate in rates.items()]
-        for task, plain, drafted, lever in (("code", 0.5, 2, 8), ("maths", 0.5, 1, 8), ("dialogue", 0.5, 1, 2)):
-            for arm, rate in (("peer", plain), ("peer_chain_8", drafted), ("lever", lever)):
-                made.append(answer(arm, task, "peers " + task, rate, models=deep, benchmark="equal_memory"))
-        found = {line["what"]: line for line in reports.headline(made)}
-        plain = found["4 GB, equal --ram of 1.2G: lever / plain"]
-        self.assertEqual((plain["code"], plain["maths"], plain["dialogue"], plain["mean of three"]), (9, 8, 4, 7))
-        self.assertEqual(plain["verdict"], "reached")
-        chain = found["the same: lever / chain (chain:16)"]
-        self.assertAlmostEqual(chain["mean of three"], (9 / 6 + 8 / 4 + 4 / 3) / 3)
-        self.assertEqual(found["4 GB, cgroup of 1.2G: lever / llama.cpp, mmap, plain"]["mean of three"], 12)
-        self.assertEqual(found["the same: lever / llama.cpp's best"]["mean of three"], (4 + 8 + 2) / 3)
-        self.assertEqual(found["default pair, equal --ram of 900M: lever / plain"]["verdict"], "not measured")
-
     def test_acceptance_by_depth(self):
         def node(i, parent, a):
             return {"i": i, "parent": parent, "a": a, "verified": True}
 
         nodes = [node(1, 0, 0.5), node(2, 0, 0.25), node(3, 1, 0.5), {**node(4, 3, 0.9), "verified": False}]
-        table = reports.acceptance([{"path": [1], "nodes": nodes}, {"path": [], "nodes": nodes}])
+        table = traces.acceptance([{"path": [1], "nodes": nodes}, {"path": [], "nodes": nodes}])
         self.assertEqual(table[0], {"depth": 1, "offered": 2, "measured": 0.5, "expected": 0.75})
         self.assertEqual(table[1], {"depth": 2, "offered": 1, "measured": 0, "expected": 0.5})
         self.assertEqual(len(table), 2)
 
-    def test_a_timeline_has_no_gaps_but_what_no_stage_took(self):
-        cycle = {"draft_seconds": 1.0, "pass_seconds": 2.0, "head_seconds": 0.5, "seconds": 4.0, "tokens": 3}
-        lines = reports.timeline([cycle, cycle])
-        self.assertEqual([(line["begin"], line["end"]) for line in lines],
-                         [(0, 1), (1, 3), (3, 3.5), (4, 5), (5, 7), (7, 7.5)])
+    EVENTS = [{"name": "thread_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": "target"}}] + [
+        {"name": f"{cat} {number}", "cat": cat, "ph": "X", "pid": 1, "tid": tid, "ts": ts, "dur": dur}
+        for cycle in range(6)
+        for cat, number, tid, ts, dur in (
+            ("cycle", cycle, 1, cycle * 1000.0, 1000.0), ("pass rows", 9, 1, cycle * 1000 + 300.0, 500.0),
+            ("layer", 0, 1, cycle * 1000 + 300.0, 500.0), ("wait block", 0, 1, cycle * 1000 + 300.0, 100.0),
+            ("head rows", 9, 1, cycle * 1000 + 800.0, 200.0), ("draft rows", 1, 1, cycle * 1000.0, 300.0),
+            ("draft rows", 2, 2, cycle * 1000 + 500.0, 100.0), ("read block", 0, 9, cycle * 1000 - 500.0, 1000.0))
+    ]
+
+    def test_a_timeline_shows_what_runs_beside_what_in_a_few_cycles(self):
+        lines = traces.timeline(self.EVENTS)
+        self.assertEqual(list(dict.fromkeys(line["track"] for line in lines)),
+                         ["reads, lane 1", "waits for a block", "layers", "head", "draft, before the pass", "draft, beside the pass"])
+        (*_, (begin, end)) = [(line["begin"], line["end"]) for line in lines if line["track"] == "layers"]
+        self.assertEqual((begin, end), (2.3, 2.8))  # ms, of the third of the cycles that are shown
+        reads = [(line["begin"], line["end"]) for line in lines if line["what"] == "read block"]
+        self.assertEqual(reads, [(0, 0.5), (0.5, 1.5), (1.5, 2.5), (2.5, 3)])  # cut at both ends
+        self.assertEqual(traces.timeline([]), [])
 
     def test_every_report_copes_with_rows_of_others_and_with_none(self):
         for one in reports.REPORTS:
             with self.subTest(name=one.name):
                 self.assertIsInstance(one.table([]), list)
-                if not one.traces and not one.name.startswith(("entropy", "phones")):
+                if one.reads == "rows" and not one.name.startswith(("entropy", "phones")):
                     one.table(self.ROWS)
                 self.assertTrue(report.missing(one, "raw").startswith("no rows"))
 
@@ -309,7 +315,7 @@ class Reports(unittest.TestCase):
             page = file.read()
         for one in reports.REPORTS:
             if one.name not in ("timeline", "prediction"):  # too long for a page
-                self.assertIn(f"<!-- begin {one.name} -->", page)
+                self.assertTrue(f"<!-- begin {one.name} -->" in page, one.name)
             self.assertEqual(f"<!-- begin {one.name} figure -->" in page, one.plot is not None, one.name)
 
     def test_command_writes_csv_and_says_what_is_missing(self):
@@ -331,33 +337,221 @@ class Reports(unittest.TestCase):
             done = subprocess.run([*tool, "lenght", *places], capture_output=True, text=True, check=False)
             self.assertIn("no report 'lenght'", done.stderr)
 
-    def test_plots_without_a_display(self):
+
+class Plots(unittest.TestCase):
+    """On rows with two of everything that tells rows apart: a column that a plot forgets puts two lines at one place."""
+
+    TRACES = [{"strategy": "lever", "path": [1], "seconds": 2.0, "seconds_expected": 1.9, "draft_seconds": 0.5,
+               "pass_seconds": 1.0, "head_seconds": 0.25, "tokens": 2, "tokens_expected": 1.5,
+               "nodes": [{"i": 1, "parent": 0, "a": 0.5, "verified": True}]}] * 3
+    CODED = {"streamed_bytes": 5, "entropy_share": 0.9, "coded_share": 0.9, "decode_bytes_per_second": 1e9,
+             "breakeven_own_core": 9e8, "breakeven_shared_core": 1e8}
+
+    @staticmethod
+    def answers():
+        cases = (("0%", 64, 0, "a"), ("100%", 64, 0, "b"), ("100%", 128, 0.8, "b"), ("1.2G", 128, 0.8, "b"))
+        for arm, task, case in itertools.product(("lever", "ar", "chain:8", "lever+no-ahead"), (*rows.TASKS, "summary"), cases):
+            budget, length, heat, draft = case
+            made = answer(arm, task, f"{task}{cases.index(case)}", 5.0, values={"energy_joules": 5.0},
+                          factors={"budget": budget, "length": length, "temperature": heat})
+            yield {**made, "limits": {"read_bytes_per_second": 1e9 + heat}, "models": [{"name": "deep"}, {"name": draft}]}
+
+    @classmethod
+    def given(cls, one):
+        if one.reads != "rows":
+            return {"cycles": cls.TRACES, "events": Reports.EVENTS}[one.reads]
+        if one.name.startswith("phones"):
+            return [{**row, "phone": phone, "section": section, "pinned_percent": share, "task": "code"}
+                    for row in Reports.PHONES for phone in ("x", "y") for section in ("root", "app") for share in ("0", "100")
+                    if not (one.name == "phones" and share == "100" or one.name != "phones" and phone == "y")]
+        if one.name == "entropy":
+            return [{"case": model, "status": "ok", "values": {**cls.CODED, "type": kind}} for model in "xy" for kind in ("Q4_0", "Q8_0")]
+        return list(cls.answers())
+
+    def test_no_line_hides_another(self):
+        for one in reports.REPORTS:
+            if one.plot and one.plot.kind in ("bars", "lines", "stack"):
+                with self.subTest(name=one.name):
+                    series = plots.placed(one.table(self.given(one)), one.plot)
+                    self.assertGreater(len(series), 0)
+                    self.assertGreater(len(next(iter(series.values()))), 0)
+
+    def test_two_lines_at_one_place_are_refused(self):
+        lines = [{"phone": "x", "section": section, "arm": "a", "y": y} for section, y in (("root", 1), ("app", 2))]
+        with self.assertRaisesRegex(ValueError, "two lines at 'x' of 'a'"):
+            plots.placed(lines, reports.Plot("bars", "phone", "y", "arm"))
+        found = plots.placed(lines, reports.Plot("bars", ("phone", "section"), "y", "arm"))
+        self.assertEqual({place: line["y"] for place, line in found["a"].items()}, {"x, root": 1, "x, app": 2})
+
+    def test_a_mean_stands_for_its_tasks_where_these_have_no_place(self):
+        lines = [{"arm": "a", "task": task, "y": y} for task, y in (("code", 1), ("maths", 3), ("mean", 2))]
+        self.assertEqual(plots.placed(lines, reports.Plot("bars", "arm", "y")), {"": {"a": lines[2]}})
+        self.assertEqual(len(plots.placed(lines, reports.Plot("bars", "task", "y", "arm"))["a"]), 3)
+
+    def test_figures_without_a_display(self):
         try:
             import matplotlib  # pylint: disable=unused-import,import-outside-toplevel
         except ImportError:
             self.skipTest("no matplotlib in this Python (bench/requirements.txt)")
         kept = os.environ.pop("DISPLAY", None)
         try:
-            traces = [{"strategy": "lever", "path": [1], "seconds": 2.0, "seconds_expected": 1.9, "draft_seconds": 0.5,
-                       "pass_seconds": 1.0, "head_seconds": 0.25, "tokens": 2, "tokens_expected": 1.5,
-                       "nodes": [{"i": 1, "parent": 0, "a": 0.5, "verified": True}]}] * 3
-            row = answer("lever", "dialogue", "p6", 5.0, factors={"temperature": 0})
-            row["limits"] = {"read_bytes_per_second": 5e8}
-            coded = {"type": "Q4_0", "streamed_bytes": 5, "entropy_share": 0.9, "coded_share": 0.9,
-                     "decode_bytes_per_second": 1e9, "breakeven_own_core": 9e8, "breakeven_shared_core": 1e8}
             with tempfile.TemporaryDirectory() as folder:
-                for one in reports.REPORTS:
-                    given = traces if one.traces else [*self.ROWS, row, {**row, "arm": "ar"}]
-                    given = [r for r in self.PHONES if r["task"] == "code"] if one.name.startswith("phones") else given
-                    lines = one.table([{**row, "values": coded}] if one.name == "entropy" else given)
-                    if one.plot and lines:
-                        for path in report.plots.draw(one, lines, folder):
-                            self.assertGreater(os.path.getsize(path), 1000, path)
-                made = {name.split(".")[0] for name in os.listdir(folder)}
-                self.assertEqual(made, {one.name for one in reports.REPORTS if one.plot})
+                for one in (one for one in reports.REPORTS if one.plot):
+                    for path in plots.draw(one, one.table(self.given(one)), folder):
+                        self.assertGreater(os.path.getsize(path), 1000, path)
         finally:
             if kept is not None:
                 os.environ["DISPLAY"] = kept
+
+
+class Published(unittest.TestCase):
+    """What is committed is what the rows give: a table that was changed by hand, or not made anew, is found."""
+
+    RAW, OUT = (os.path.join(report.ROOT, "docs", "results", *more) for more in (("raw",), ()))
+
+    @classmethod
+    def setUpClass(cls):
+        cls.tables = {}
+        for one in reports.REPORTS:
+            paths = report.files_of(one, cls.RAW)
+            cls.tables[one.name] = report.make_table(one, paths) if paths else None
+
+    def said(self, name):
+        return f"{name} is not what its rows give: bench/report.py --update"
+
+    def test_every_table_is_that_of_its_rows(self):
+        there = {name for name in os.listdir(self.OUT) if name.endswith(".csv")}
+        self.assertEqual(there, {name + ".csv" for name, lines in self.tables.items() if lines}, self.said("the list of tables"))
+        for name in sorted(there):
+            with open(os.path.join(self.OUT, name), encoding="utf-8", newline="") as file:
+                self.assertTrue(file.read() == report.csv_text(self.tables[name.removesuffix(".csv")]), self.said(name))
+
+    def test_every_figure_is_there(self):
+        wanted = {one.name + end for one in reports.REPORTS if one.plot and self.tables[one.name] for end in (".svg", ".png")}
+        self.assertEqual({name for name in os.listdir(self.OUT) if name.endswith((".svg", ".png"))}, wanted)
+
+    def test_every_page_shows_them(self):
+        options = types.SimpleNamespace(raw=self.RAW, out=self.OUT)
+        for page in report.PAGES:
+            with open(os.path.join(report.ROOT, page), encoding="utf-8") as file:
+                text = file.read()
+            self.assertTrue(report.page_with(page, text, self.tables, options) == text, self.said(page))
+
+    def test_no_other_page_has_marks(self):
+        pages = [*pathlib.Path(report.ROOT, "docs").glob("*.md"), *pathlib.Path(report.ROOT).glob("*.md")]
+        marked = {str(page.relative_to(report.ROOT)) for page in pages if "<!-- begin " in page.read_text(encoding="utf-8")}
+        self.assertLessEqual(marked, set(report.PAGES))
+
+    def test_rows_name_no_folders(self):
+        for path in pathlib.Path(self.RAW).glob("*.jsonl"):
+            for made in rows.read([str(path)]):
+                told = " ".join([made["reason"], *made.get("command", [])])
+                self.assertNotRegex(told, r"(^|[ '])/(root|home|tmp|work|mnt)/", path.name)
+
+
+class Headline(unittest.TestCase):
+    @staticmethod
+    def found(made):
+        return {(line["target and memory"], line["lever over"], line["tokens"]): line for line in headline.headline(made)}
+
+    def test_each_comparison_by_task(self):
+        made = []
+        for task, ar, chain8, chain16, lever in (("code", 1, 4, 6, 9), ("maths", 1, 5, 4, 8), ("dialogue", 1, 2, 3, 4)):
+            rates = {"ar": ar, "chain:8": chain8, "chain:16": chain16, "lever": lever}
+            made += [on_deep(answer(arm, task, task, rate)) for arm, rate in rates.items()]
+        for task, plain, drafted, lever in (("code", 0.5, 2, 8), ("maths", 0.5, 1, 8), ("dialogue", 0.5, 1, 2)):
+            for arm, rate in (("peer", plain), ("peer_chain_8", drafted), ("lever", lever)):
+                made.append(on_deep(answer(arm, task, "peers " + task, rate, benchmark="equal_memory")))
+        found = self.found(made)
+        ram, group = "4 GB, --ram 1.2G for each", "4 GB, a control group of 1.2G for each"
+        plain = found[ram, "plain decoding", 128]
+        self.assertEqual((plain["code"], plain["maths"], plain["dialogue"], plain["mean of three"]), (9, 8, 4, 7))
+        self.assertEqual((plain["verdict"], plain["rounds"]), ("reached", 3))
+        chain = found[ram, "chain of 16, the best of 8, 16", 128]
+        self.assertAlmostEqual(chain["mean of three"], (9 / 6 + 8 / 4 + 4 / 3) / 3)
+        self.assertEqual(found[group, "llama.cpp, mmap, plain", 128]["mean of three"], 12)
+        self.assertEqual(found[group, "llama.cpp's best", 128]["mean of three"], (4 + 8 + 2) / 3)
+        self.assertEqual(found["default pair, --ram 900M for each", "plain decoding", None]["verdict"], "not measured")
+
+    def test_lengths_of_the_answer_are_judged_apart(self):
+        """A mean of short answers, which miss, and long ones, which reach, would say that all is well."""
+        made = []
+        for length, lever in ((64, 1), (192, 4)):
+            for task in rows.TASKS:
+                of_length = {"pair": f"{task} {length}", "benchmark": "equal_memory"}
+                made += [on_deep(answer(arm, task, task, rate, **of_length), length) for arm, rate in (("lever", lever), ("peer_resident", 2))]
+        lines = [line for line in headline.headline(made) if line["lever over"].endswith("all 4 GB in memory")]
+        self.assertEqual([(line["tokens"], line["rounds"], line["mean of three"], line["verdict"]) for line in lines],
+                         [(64, 3, 0.5, "missed"), (192, 3, 2, "reached")])
+
+    def test_another_budget_is_another_comparison(self):
+        made = [on_deep(answer(arm, "code", "p", rate)) for arm, rate in (("lever", 9), ("ar", 1))]
+        other = [{**row, "pair": "q", "factors": {**row["factors"], "budget": "3G"}} for row in made]
+        self.assertEqual(headline.headline([*made, *other])[0]["rounds"], 1)
+
+    def test_the_best_chain_is_that_of_its_length_of_answers(self):
+        """One of another length, or one that was run for the easy task only, is no competitor."""
+        made = [on_deep(answer("chain", task, f"{task} 192", 5, command=["lever", "run", "--chain-length", "12"]), 192) for task in rows.TASKS]
+        made += [on_deep(answer("lever", task, f"{task} 192", 10, command=["lever", "run", "-n", "192"], benchmark="equal_ram"), 192)
+                 for task in rows.TASKS]
+        made = [{**row, "benchmark": "equal_ram"} for row in made]
+        for arm, rates in (("chain:8", (4, 4, 4)), ("chain:16", (5, 5, 5)), ("chain:24", (9,)), ("lever", (10, 10, 10))):
+            made += [on_deep(answer(arm, task, task, rate), 96) for task, rate in zip(rows.TASKS, rates)]
+        lines = [line for line in headline.headline(made) if line["lever over"].startswith("chain")]
+        self.assertEqual([(line["lever over"], line["tokens"], line["mean of three"]) for line in lines],
+                         [("chain of 16, the best of 8, 16, 24", 96, 2), ("chain of 12", 192, 2)])
+
+    def test_chains(self):
+        made = [on_deep(answer(arm, task, task, rate)) for arm, rate in (("lever", 6), ("chain:8", 2), ("chain:12", 3)) for task in rows.TASKS]
+        lines = headline.chains(made)
+        self.assertEqual([(line["strategy"], line["n"], line["mean"], line["lever over it"]) for line in lines],
+                         [("lever", 3, 6, None), ("chain:8", 3, 2, 3), ("chain:12", 3, 3, 2)])
+
+    def test_a_peer_that_failed_is_a_result(self):
+        facts = {"benchmark": "equal_memory", "program": {"name": "llama.cpp", "version": "1"},
+                 "limits": {"cgroup_bytes": 900 << 20}}
+        made = [answer("peer", task, task, rate, **facts) for task, rate in (("code", 1), ("maths", 3))]
+        made += [{**answer("peer_direct", task, task, 0, **facts), "status": "failed", "values": {},
+                  "reason": f"exit code -9 (killed): 0.00.{clock}.294 W load: said | last"} for task, clock in (("code", 427), ("maths", 501))]
+        made.append({**answer("peer", "dialogue", "d", 0, **facts), "status": "failed", "reason": "it fell", "values": {}})
+        plain, direct = headline.peers(made)
+        self.assertEqual([plain[key] for key in ("way", "memory", "version", "n", "mean", "code", "status", "message")],
+                         ["mmap, plain", "900M", "1", 2, 2, 1, "1 of 3 failed", "it fell"])
+        self.assertEqual([direct[key] for key in ("way", "n", "mean", "maths", "status", "message")],
+                         ["direct I/O, plain", 0, None, None, "failed", "exit code -9 (killed): W load: said | last"])
+        self.assertIn("said \\| last", report.markdown([direct]))
+
+
+class Beside(unittest.TestCase):
+    @staticmethod
+    def found(made):
+        return {line["what"]: line for line in beside.beside(made)}
+
+    @staticmethod
+    def share(arm, rate, budget="0%", **values):
+        made = answer(arm, "code", "p " + budget, rate, factors={"budget": budget}, benchmark="share", values=values)
+        return made if arm != "peer" else {**made, "factors": {}}  # a peer is of its round alone
+
+    def test_each_figure_of_the_paper(self):
+        made = [self.share("lever", 12, bytes_read=20, nodes_verified=60, nodes_accepted=25, cycles=10),
+                self.share("ar", 3, bytes_read=100, nodes_verified=100, nodes_accepted=0, cycles=100),
+                self.share("chain", 6, bytes_read=50, nodes_verified=30, nodes_accepted=16, cycles=10),
+                self.share("edge", 8, bytes_read=50, nodes_verified=40, nodes_accepted=10, cycles=10),
+                self.share("peer", 16), self.share("lever", 24, "50%"), self.share("peer", 16, "50%")]
+        found = self.found(made)
+        here = [line["here"] for line in found.values()]
+        self.assertEqual([own and round(own, 9) for own in here], [4, 2, 1.5, 0.75, 1.5, 0.8, None, 0.5, 0.8, 2, 1.5])
+        self.assertEqual({line["code"] for line in found.values()}, set(here))
+        self.assertEqual(found["speed over a chain of drafted tokens"]["paper"], 1.5)
+        self.assertEqual({line["found in"] for line in found.values()}, {"the abstract", "one summary only", ""})
+        self.assertEqual(beside.beside([]), [])
+
+    def test_simulated_phones_stand_beside(self):
+        found = self.found([row for row in Reports.PHONES if row["pinned_percent"] == "0"])
+        speed = found["speed over plain decoding from flash"]
+        self.assertEqual((speed["here"], speed["simulated phones"]), (None, 3))
+        self.assertEqual(found["energy a token, less than plain decoding's by"]["simulated phones"], 0.5)
+        self.assertEqual(found["accepted of the candidates verified, lever"]["simulated phones"], (7 - 3) / (11 - 3))
 
 
 class Compare(unittest.TestCase):

@@ -56,8 +56,10 @@ class Tables(unittest.TestCase):
         self.assertTrue(all(float(line["median"]) > 0 for line in lines))
 
     def test_budget(self):
-        self.assertEqual({(line["share"], line["strategy"]) for line in report("budget")},
-                         {(share, arm) for share in ("0", "100") for arm in ("lever", "chain:4", "edge", "ar")})
+        lines = {(line["share"], line["strategy"]): line for line in report("budget")}
+        self.assertEqual(set(lines), {(share, arm) for share in ("0", "100") for arm in ("lever", "chain:4", "edge", "ar")})
+        self.assertTrue(all(line["n"] == "3" and float(line["over resident"]) > 0 for line in lines.values()))
+        self.assertEqual(float(lines["100", "ar"]["over resident"]), 1)
 
     def test_ablation(self):
         self.assertEqual({line["strategy"] for line in report("ablation")}, {"lever+no-ahead", "lever+fixed:4"})
@@ -71,13 +73,21 @@ class Tables(unittest.TestCase):
         depths = report("acceptance")
         self.assertEqual(depths[0]["depth"], "1")
         self.assertTrue(all(0 <= float(line["measured"]) <= 1 for line in depths))
-        self.assertEqual({line["stage"] for line in report("timeline")}, {"draft", "pass", "head"})
         self.assertGreater(len(report("prediction")), 0)
         path = os.path.join(RAW, "trace.jsonl")
         with open(path, "rb") as plain, gzip.open(path + ".gz", "wb") as compressed:
             compressed.write(plain.read())
         os.remove(path)
         self.assertEqual(report("acceptance"), depths)
+
+    def test_timeline(self):
+        path = os.path.join(RAW, "timeline.json")
+        words = [*PAIR, "--force-draft", "--raw", "--target-ram", "0", "--ctx", "256", "-n", "20", "--trace", path, "--trace-format", "chrome"]
+        done = subprocess.run([LEVER, "run", *words, "a text, a text"], capture_output=True, env=environment(), check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(path, "rb") as plain, gzip.open(path + ".gz", "wb") as compressed:
+            compressed.write(plain.read())
+        self.assertLessEqual({"layers", "head"}, {line["track"] for line in report("timeline")})
 
     def test_rows_compared_with_themselves_do_not_differ(self):
         path = os.path.join(RAW, "again.jsonl")
