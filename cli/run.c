@@ -84,13 +84,7 @@ static lever_status tokenize(talk *opened, const prompt *given, token_list *toke
     return talk_tokenize_chat(opened, messages, count, tokens, error);
 }
 
-/* What is not known is left out. */
-static void print_energy(json *out, const talk *opened, const lever_statistics *s) {
-    if (s->energy_joules > 0) {
-        json_number(out, "energy_joules", s->energy_joules);
-        json_number(out, "energy_per_token", statistics_energy_per_token(s));
-        json_text(out, "energy_source", s->energy_is_simulated ? "simulated" : "processor");
-    }
+static void print_phone(json *out, const talk *opened, const lever_statistics *s) {
     if (opened->info.phone == NULL) return;
     json_object_open(out, "phone");
     json_text(out, "name", opened->info.phone);
@@ -116,7 +110,7 @@ static bool print_json(const talk *opened, const reply *answer) {
     json_text(&out, "device", opened->info.device);
     statistics_write(&out, &answer->statistics, opened->info.open_seconds, opened->plan.layers_count);
     json_unsigned(&out, "seed", opened->seed);
-    print_energy(&out, opened, &answer->statistics);
+    print_phone(&out, opened, &answer->statistics);
     json_object_close(&out);
     const bool written = json_put(&out);
     json_fini(&out);

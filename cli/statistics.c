@@ -9,6 +9,14 @@ double statistics_energy_per_token(const lever_statistics *s) {
     return s->completion_tokens > 1 ? s->energy_joules / (double)(s->completion_tokens - 1) : 0;
 }
 
+/* What is not known is left out. */
+static void write_energy(json *out, const lever_statistics *s) {
+    if (s->energy_joules <= 0) return;
+    json_number(out, "energy_joules", s->energy_joules);
+    json_number(out, "energy_per_token", statistics_energy_per_token(s));
+    json_text(out, "energy_source", s->energy_is_simulated ? "simulated" : "processor");
+}
+
 void statistics_write(json *out, const lever_statistics *s, double open_seconds, uint32_t layers_count) {
     json_unsigned(out, "prompt_tokens", s->prompt_tokens);
     json_unsigned(out, "completion_tokens", s->completion_tokens);
@@ -50,4 +58,5 @@ void statistics_write(json *out, const lever_statistics *s, double open_seconds,
     json_unsigned(out, "target_layers", layers_count);
     json_unsigned(out, "target_bytes_pinned", s->target_bytes_pinned);
     json_unsigned(out, "ring_bytes", s->ring_bytes);
+    write_energy(out, s);
 }

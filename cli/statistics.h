@@ -6,7 +6,7 @@
 #include "json.h"
 #include "lever.h"
 
-/* Into the object that is open. */
+/* Into the object that is open. Energy is left out where it is not known. */
 void statistics_write(json *out, const lever_statistics *s, double open_seconds, uint32_t layers_count);
 
 /* Joules of each token that was decoded: the first one comes from the prompt's pass, before any is counted. */
