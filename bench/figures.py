@@ -5,9 +5,9 @@ by its median, or, where a promise must hold every time, by its worst value. One
 """
 
 import dataclasses
-import statistics
 from typing import Callable
 
+from arithmetic import mean_over_tasks, medians
 from rows import RATE, TASKS, round_of, task_of, whole_rounds
 
 MIB = 1 << 20
@@ -54,8 +54,8 @@ def mean_of_tasks(values):
     """One value: the mean over the tasks of the median of each."""
 
     def mean(rows):
-        medians = [statistics.median(found) for found in (of_task(task, values)(rows) for task in TASKS) if found]
-        return [statistics.mean(medians)] if medians else []
+        found = {task: own for task, own in ((task, of_task(task, values)(rows)) for task in TASKS) if own}
+        return [mean_over_tasks(medians(found))] if found else []
 
     return mean
 

@@ -31,11 +31,19 @@ def _wanted(figure):
     return f"<= {figure.at_most:.4g}{unit}" if figure.at_most is not None else unit.strip()
 
 
-def _line(figure, rows):
-    rows = _selected(rows, figure)
+def _by_length(rows):
+    """(title's end, rows) for each length of answers: what drafts well over a long text need not over a short one. Rows that
+    say none belong to all."""
+    lengths = sorted({row["factors"]["length"] for row in rows if row.get("factors", {}).get("length")})
+    if len(lengths) < 2:
+        return [("", rows)]
+    return [(f", {length} tokens", [row for row in rows if row.get("factors", {}).get("length", length) == length]) for length in lengths]
+
+
+def _line(figure, rows, end=""):
     if not rows:
         return None
-    line = {"what": figure.title, "model": TITLES.get(figure.case, ""), "wanted": _wanted(figure)}
+    line = {"what": figure.title + end, "model": TITLES.get(figure.case, ""), "wanted": _wanted(figure)}
     ran = [row for row in rows if row["status"] in ("ok", "failed")]
     values = figure.values(ran if figure.with_failed else with_failed_beside(ran))
     if not values:
@@ -56,8 +64,9 @@ def _line(figure, rows):
 
 
 def lines(rows):
-    """One dictionary for each figure of which there are rows."""
-    return [line for line in (_line(figure, rows) for figure in FIGURES) if line is not None]
+    """One dictionary for each figure, and length of answers, of which there are rows."""
+    found = [_line(figure, chosen, end) for figure in FIGURES for end, chosen in _by_length(_selected(rows, figure))]
+    return [line for line in found if line is not None]
 
 
 def table(rows):

@@ -106,7 +106,18 @@ class Figures(unittest.TestCase):
         made = [row("a", None, {"x": 2}), {**row("a", None, {}), "status": "failed", "reason": "it fell"}]
         self.assertEqual(summary._line(figure, made)["verdict"], "reached, but 1 rows failed")
         self.assertEqual(summary._line(figure, made[1:])["verdict"], "failed: it fell")
-        self.assertIsNone(summary._line(figure, [{**made[0], "case": "another"}]))
+        self.assertEqual(summary._selected([{**made[0], "case": "another"}], figure), [])
+        self.assertIsNone(summary._line(figure, []))
+
+    def test_lengths_of_the_answer_are_lines_of_their_own(self):
+        made = []
+        for length, rate in ((64, 1), (192, 4)):
+            for arm, own in (("lever", rate), ("peer_resident", 2)):
+                made.append({**row(arm, f"p{length}", {"decode_tokens_per_second": own}), "benchmark": "equal_memory", "case": "deep",
+                             "factors": {"length": length}})
+        told = {line["what"]: (line["n"], line["verdict"]) for line in summary.lines(made) if "all 4 GB in memory" in line["what"]}
+        self.assertEqual(list(told.values()), [(1, "MISSED"), (1, "reached")])
+        self.assertTrue(all(what.endswith(f"plain, {length} tokens") for what, length in zip(told, (64, 192))))
 
     def test_every_figure_copes_with_rows_that_lack_everything(self):
         for figure in figures.FIGURES:
