@@ -157,12 +157,12 @@ def by_task(pairs, names):
     return groups
 
 
-def across(tasks):
+def across(tasks, called="mean"):
     """What a line says of task -> values: their number, the mean over the tasks, the least and the most of all, and the
-    median of each task."""
+    median of each task. `called`: what the mean is one of, for readers."""
     every = [found for values in tasks.values() for found in values]
     found = medians(tasks)
-    return {"n": len(every), "mean": mean_over_tasks(found), "least": min(every), "most": max(every), **found}
+    return {"n": len(every), called: mean_over_tasks(found), "least": min(every), "most": max(every), **found}
 
 
 def ordered(lines, names):
@@ -177,10 +177,10 @@ def ordered(lines, names):
     return [lines[index] for index in sorted(range(len(lines)), key=keys.__getitem__)]
 
 
-def table(pairs, names):
+def table(pairs, names, called="mean"):
     """A line for each combination of factors, its tasks beside each other."""
     groups = by_task(pairs, names)
-    return ordered([{**dict(zip(names, key)), **across(tasks)} for key, tasks in groups.items()], names)
+    return ordered([{**dict(zip(names, key)), **across(tasks, called)} for key, tasks in groups.items()], names)
 
 
 def add_mean(lines, names, column, pairs):

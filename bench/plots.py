@@ -62,13 +62,10 @@ def placed(lines, plot):
     return found
 
 
-SPREADS = ("median", "mean")  # of what `least` and `most` are
-
-
 def _errors(lines, plot):
     """Below and above what is drawn."""
     heights = [line[plot.y] for line in lines]
-    if plot.y not in SPREADS:
+    if not plot.spread:
         return None
     return [[max(0, height - (line.get("least") or height)) for height, line in zip(heights, lines)],
             [max(0, (line.get("most") or height) - height) for height, line in zip(heights, lines)]]
@@ -98,7 +95,7 @@ def _lines(axes, lines, plot):
         points = [chosen[place] for place in places]
         colour = COLOURS[index % len(COLOURS)]
         axes.plot(places, [line[plot.y] for line in points], marker="o", label=name or plot.y, color=colour)
-        if plot.y in SPREADS and all(line.get("least") is not None for line in points):
+        if plot.spread and all(line.get("least") is not None for line in points):
             axes.fill_between(places, [line["least"] for line in points], [line["most"] for line in points],
                               color=colour, alpha=0.15, linewidth=0)
         elif all("expected" in line for line in points):

@@ -25,7 +25,7 @@ def speed(rows):
     names = ("strategy", "task")
     over = {tuple(line[name] for name in names): line["median"] for line in with_means(grouped(paired(rows, "ar"), names), names)}
     lines = with_means(grouped(values_of(rows), names), names)
-    return [{**line, "over_ar": over.get((line["strategy"], line["task"]))} for line in lines]
+    return [{**line, "over plain": over.get((line["strategy"], line["task"]))} for line in lines]
 
 
 def ablation(rows):
@@ -125,6 +125,7 @@ class Plot:
     log_x: bool = False
     only: tuple = ()  # (column, value): the lines that are drawn
     level: float = None  # of a line across, to compare with
+    spread: bool = True  # the columns `least` and `most`, where they are there, are those of `y`
 
 
 @dataclasses.dataclass
@@ -171,7 +172,7 @@ REPORTS = [
            Plot("bars", "strategy", "median", "budget", "", "speed over the whole", level=1)),
     Report("budget", "Share of the target's layers in memory, over plain decoding with all in memory", "budget.jsonl", budget,
            f"{BENCH} --budgets 0%,25%,50%,75%,100% --strategies lever,chain:12,ar {THREE} --each 1 --lengths 64 --out {{raw}}/budget.jsonl",
-           Plot("lines", "share", "over resident", "strategy", "percent of the layers in memory", RESIDENT, level=1)),
+           Plot("lines", "share", "over resident", "strategy", "percent of the layers in memory", RESIDENT, level=1, spread=False)),
     Report("drafts", "Quality of the draft", "drafts-*.jsonl", drafts,
            f"for d in draft-q8_0 draft-q4_0 draft-q2_k draft-short; do {LEVER} bench -m {TARGET} -d {WORK}/$d.lvr --budgets 0% "
            f"--strategies lever,chain:12 {THREE} --each 1 --lengths 64 --out {{raw}}/drafts-$d.jsonl; done; "
@@ -197,13 +198,14 @@ REPORTS = [
            "gzip -n {raw}/timeline.json", Plot("gantt", "begin", "track", "what", "ms", ""), reads="events"),
     Report("phones", "Simulated phones", "phones-runs.csv", simulated.phones,
            f"{PHONES} runs --phones oneplus12 magicv5 honor500pro oneplus12:app magicv5:app honor500pro:app --per-task 1 --tokens 192",
-           Plot("bars", ("phone", "section"), "mean", "strategy", "", "speed over plain decoding", level=1)),
+           Plot("bars", ("phone", "section"), "over plain", "strategy", "", "speed over plain decoding", level=1)),
     Report("phones-shares", "Simulated OnePlus 12: share of the target in memory", "phones-shares.csv", simulated.shares,
            f"{PHONES} shares --phones oneplus12 oneplus12:app --per-task 1 --tokens 192",
-           Plot("lines", "share", "over resident", ("strategy", "section"), "percent of the layers in memory", RESIDENT, level=1)),
+           Plot("lines", "share", "over resident", ("strategy", "section"), "percent of the layers in memory", RESIDENT, level=1,
+                spread=False)),
     Report("phones-ablation", "Simulated OnePlus 12: each part left out, over the whole", "phones-ablation.csv", simulated.ablation,
            f"{PHONES} ablation --phones oneplus12 oneplus12:app --per-task 1 --tokens 192",
-           Plot("bars", "strategy", "mean", ("section", "share"), "", "speed over the whole", level=1)),
+           Plot("bars", "strategy", "over whole", ("section", "share"), "", "speed over the whole", level=1)),
     Report("acceptance", "Acceptance by depth", "trace.jsonl*", traces.acceptance, "as speed",
            Plot("lines", "depth", "measured", "", "depth in the tree", "share that was right"), reads="cycles"),
     Report("prediction", "Expected and measured time of a cycle", "trace.jsonl*", traces.prediction, "as speed",

@@ -34,7 +34,7 @@ def _over_resident(rows):
 def phones(rows):
     """Over plain decoding, and the energy of a token."""
     rows, names = measured(rows), ("section", "phone", "strategy")
-    lines = add_mean(table(_over(rows, "ar"), names), names, "energy / plain", _over(rows, "ar", ENERGY))
+    lines = add_mean(table(_over(rows, "ar"), names, "over plain"), names, "energy / plain", _over(rows, "ar", ENERGY))
     return add_mean(lines, names, "mJ a token", [(row, joules * 1e3) for row, joules in values_of(rows, ENERGY)])
 
 
@@ -42,7 +42,7 @@ def shares(rows):
     """Over the share of the target in memory: speed over plain decoding with the same share, over memory-resident plain
     decoding, and the energy of a token over that of the first."""
     rows, names = measured(rows), ("phone", "section", "share", "strategy")
-    lines = add_mean(table(_over(rows, "ar"), names), names, "over resident", _over_resident(rows))
+    lines = add_mean(table(_over(rows, "ar"), names, "over plain"), names, "over resident", _over_resident(rows))
     lines = add_mean(lines, names, "energy / plain", _over(rows, "ar", ENERGY))
     return [line for line in lines if line["over resident"] is not None]
 
@@ -50,5 +50,5 @@ def shares(rows):
 def ablation(rows):
     """A part left out: speed and energy over those of the whole."""
     rows, names = measured(rows), ("phone", "section", "share", "strategy")
-    lines = add_mean(table(_over(rows, "lever"), names), names, "energy / whole", _over(rows, "lever", ENERGY))
+    lines = add_mean(table(_over(rows, "lever"), names, "over whole"), names, "energy / whole", _over(rows, "lever", ENERGY))
     return [line for line in lines if line["strategy"] not in ("lever", "ar")]
