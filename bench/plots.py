@@ -65,7 +65,7 @@ def placed(lines, plot):
 def _errors(lines, plot):
     """Below and above what is drawn."""
     heights = [line[plot.y] for line in lines]
-    if not plot.spread:
+    if not plot.spread or all(line.get("least") is None for line in lines):
         return None
     return [[max(0, height - (line.get("least") or height)) for height, line in zip(heights, lines)],
             [max(0, (line.get("most") or height) - height) for height, line in zip(heights, lines)]]
