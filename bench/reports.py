@@ -204,7 +204,7 @@ REPORTS = [
            Plot("lines", "share", "over resident", ("strategy", "section"), "percent of the layers in memory", RESIDENT, level=1,
                 spread=False)),
     Report("phones-ablation", "Simulated OnePlus 12: each part left out, over the whole", "phones-ablation.csv", simulated.ablation,
-           f"{PHONES} ablation --phones oneplus12 oneplus12:app --per-task 1 --tokens 192",
+           f"{PHONES} ablation --per-task 1 --tokens 192",
            Plot("bars", "strategy", "over whole", ("section", "share"), "", "speed over the whole", level=1)),
     Report("acceptance", "Acceptance by depth", "trace.jsonl*", traces.acceptance, "as speed",
            Plot("lines", "depth", "measured", "", "depth in the tree", "share that was right"), reads="cycles"),
