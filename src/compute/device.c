@@ -25,21 +25,16 @@ static void add_name(void *user, const char *name, const char *description) {
 lever_status lv_device_open(lv_device **device, const char *name, lv_ledger *ledger, const lv_log *log,
                             lever_error *error) {
     *device = NULL;
-    lever_status status;
     if (strncmp(name, "test", 4) == 0 && (name[4] == '\0' || name[4] == ':')) {
-        status = lv_device_test_open(device, name, ledger, error);
-    } else {
-        status = lv_device_ggml_open(device, name, ledger, log, error);
-        if (status == LEVER_E_ARGUMENT) {
-            names all = {.text = ""};
-            lv_device_list(add_name, &all);
-            status = lv_fail(error, LEVER_E_ARGUMENT,
-                             "the device '%s' is not there; there are: %s; a ggml backend of the same version can be "
-                             "named by its file (/path/libggml-NAME.so)",
-                             name, all.text);
-        }
+        return lv_device_test_open(device, name, ledger, error);
     }
-    return status;
+    if (lv_device_ggml_may_be(name)) return lv_device_ggml_open(device, name, ledger, log, error);
+    names all = {.text = ""};
+    lv_device_list(add_name, &all);
+    return lv_fail(error, LEVER_E_ARGUMENT,
+                   "the device '%s' is not there; there are: %s; a ggml backend of the same version can be named by "
+                   "its file (/path/libggml-NAME.so)",
+                   name, all.text);
 }
 
 void lv_device_close(lv_device **device) {

@@ -13,9 +13,11 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "compute/device_server.h"
 #include "ggml-backend.h"
+#include "model/ggml_log.h"
 
-enum { PARTS_MAX = 64, RUN_TENSORS = 8, NAME_BYTES = 1024 };
+enum { PARTS_MAX = 64, RUN_TENSORS = 8, NAME_BYTES = 1024, NAMES_BYTES = 256 };
 
 typedef struct {
     lv_device_buffer base;
@@ -296,34 +298,60 @@ static const lv_device_ops ggml_ops = {
 
 typedef ggml_backend_reg_t (*add_server_fn)(const char *endpoint);
 
+/* The backend in the file, or those devices of it that the server in `suffix` has; *suffix is then NULL. */
+static lever_status load_backend(ggml_backend_reg_t *backend, const char *path, const char **suffix, const lv_log *log,
+                                 lever_error *error) {
+    lv_log_write(log, LEVER_LOG_DEBUG, "loading a backend: %s", path);
+    lv_ggml_listener listener = {.log = log, .source = "ggml"};
+    lv_ggml_listen(&listener);
+    *backend = ggml_backend_load(path);
+    lv_ggml_listen(NULL);
+    if (!*backend) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "no backend of ggml can be loaded from it; %s",
+                       listener.error[0] ? listener.error : "ggml does not say why");
+    }
+    /* A pointer to a function, which C does not convert from one to data. */
+    void *address = ggml_backend_reg_get_proc_address(*backend, "ggml_backend_rpc_add_server");
+    if (!address) return LEVER_OK;
+    if (!*suffix) return lv_fail(error, LEVER_E_ARGUMENT, "its devices are a server's: %s:HOST:PORT", path);
+    LV_TRY(lv_device_server_check(*suffix, LV_DEVICE_SERVER_WAIT_MS, error));
+    add_server_fn add_server;
+    memcpy(&add_server, &address, sizeof(add_server));
+    lv_log_write(log, LEVER_LOG_DEBUG, "asking the server %s, which serves one client at a time", *suffix);
+    *backend = add_server(*suffix);
+    if (!*backend) return lv_fail(error, LEVER_E_ARGUMENT, "the server %s has no device", *suffix);
+    *suffix = NULL;
+    return LEVER_OK;
+}
+
 /* "FILE" or "FILE:NAME": the first device of the backend in the file, the one of this name, or the server there. */
-static ggml_backend_dev_t find_in_file(const char *name, const lv_log *log) {
-    char path[NAME_BYTES];
+static lever_status find_in_file(ggml_backend_dev_t *device, const char *name, const lv_log *log, lever_error *error) {
+    char path[NAME_BYTES], names[NAMES_BYTES] = "";
     snprintf(path, sizeof(path), "%s", name);
-    char *suffix = strstr(path, ".so:");
-    if (suffix) {
-        suffix[3] = '\0';
-        suffix += 4;
+    char *end = strstr(path, ".so:");
+    const char *suffix = end ? end + 4 : NULL;
+    if (end) end[3] = '\0';
+    ggml_backend_reg_t backend = NULL;
+    LV_TRY(load_backend(&backend, path, &suffix, log, error));
+    for (size_t i = 0; i < ggml_backend_reg_dev_count(backend); i++) {
+        *device = ggml_backend_reg_dev_get(backend, i);
+        const char *has = ggml_backend_dev_name(*device);
+        if (!suffix || strcmp(has, suffix) == 0) return LEVER_OK;
+        const size_t used = strlen(names);
+        snprintf(names + used, sizeof(names) - used, "%s%s", used ? ", " : "", has);
     }
-    lv_log_write(log, LEVER_LOG_DEBUG, "device %s: loading %s", name, path);
-    ggml_backend_reg_t backend = ggml_backend_load(path);
-    if (!backend) return NULL;
-    if (suffix) {
-        /* A pointer to a function, which C does not convert from one to data. */
-        void *address = ggml_backend_reg_get_proc_address(backend, "ggml_backend_rpc_add_server");
-        add_server_fn add_server;
-        memcpy(&add_server, &address, sizeof(add_server));
-        if (address) {
-            lv_log_write(log, LEVER_LOG_DEBUG, "device %s: asking the server %s", name, suffix);
-            backend = add_server(suffix);
-            suffix = NULL;
-        }
-    }
-    for (size_t i = 0; backend && i < ggml_backend_reg_dev_count(backend); i++) {
-        ggml_backend_dev_t device = ggml_backend_reg_dev_get(backend, i);
-        if (!suffix || strcmp(ggml_backend_dev_name(device), suffix) == 0) return device;
-    }
-    return NULL;
+    if (names[0]) return lv_fail(error, LEVER_E_ARGUMENT, "its backend has no device %s; it has: %s", suffix, names);
+    return lv_fail(error, LEVER_E_ARGUMENT, "its backend finds no device on this machine");
+}
+
+bool lv_device_ggml_may_be(const char *name) {
+    return strchr(name, '/') || ggml_backend_dev_by_name(name);
+}
+
+static lever_status find(ggml_backend_dev_t *device, const char *name, const lv_log *log, lever_error *error) {
+    if (strchr(name, '/')) return find_in_file(device, name, log, error);
+    *device = ggml_backend_dev_by_name(name);
+    return *device ? LEVER_OK : lv_fail(error, LEVER_E_ARGUMENT, "it is not there");
 }
 
 /* ggml's CPU backend would wake four threads for each product, beside those of lever's. */
@@ -354,8 +382,12 @@ static void fill_facts(ggml_device *d) {
 lever_status lv_device_ggml_open(lv_device **out, const char *name, lv_ledger *ledger, const lv_log *log,
                                  lever_error *error) {
     *out = NULL;
-    ggml_backend_dev_t device = strchr(name, '/') ? find_in_file(name, log) : ggml_backend_dev_by_name(name);
-    if (!device) return lv_fail(error, LEVER_E_ARGUMENT, "there is no device '%s'", name);
+    ggml_backend_dev_t device = NULL;
+    const lever_status found = find(&device, name, log, error);
+    if (found != LEVER_OK) {
+        lv_error_prefix(error, "the device '%s': ", name);
+        return found;
+    }
     void *memory = NULL;
     LV_TRY(lv_alloc_checked(&memory, ledger, LV_MEM_DEVICE, 1, sizeof(ggml_device), "a device", error));
     ggml_device *d = memory;

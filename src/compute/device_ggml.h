@@ -6,7 +6,10 @@
 
 #include "compute/device.h"
 
-/* LEVER_E_ARGUMENT when there is none of this name. */
+/* True for the name of a device of the linked backends, and for what names a file. */
+bool lv_device_ggml_may_be(const char *name);
+
+/* LEVER_E_ARGUMENT says why it cannot be used: its file, its server, or the device itself. */
 lever_status lv_device_ggml_open(lv_device **device, const char *name, lv_ledger *ledger, const lv_log *log,
                                  lever_error *error);
 

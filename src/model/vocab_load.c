@@ -1,9 +1,8 @@
 /* vocab_load.c - having libllama load a vocabulary, quietly.
  *
  * libllama wants a file: it gets one in memory (memfd, else a temporary file) with the keys of the tokenizer and no
- * tensors. Its log is global. It is set once to a function without state of its own, which drops everything but what
- * the thread that is loading here has asked for; so any number of engines can load at once, and a program that carries
- * a libllama of its own keeps its own log as long as the two are different copies. */
+ * tensors. What it says meanwhile is heard (ggml_log.h). A program that carries a libllama of its own keeps its own log
+ * as long as the two are different copies. */
 #include <errno.h>
 #include <llama.h>
 #include <pthread.h>
@@ -12,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "model/ggml_log.h"
 #include "model/vocab_internal.h"
 
 static const char *const prefixes[] = {"general.architecture", "general.name", "tokenizer.ggml.", NULL};
@@ -21,31 +21,10 @@ uint64_t lv_vocab_skeleton_bytes(const lv_gguf *gguf) {
     return lv_gguf_written_bytes(gguf, prefixes, NULL);
 }
 
-/* What a load hears: warnings go to the log, the first error is kept for the message. */
-typedef struct {
-    const lv_log *log;
-    char error[256];
-} listener;
-
-/* The one place where lever cannot pass its own pointer: libllama's callback has a single, global argument. NULL
- * except within lv_vocab_load. */
-static _Thread_local listener *listening;
-
-static void hear(enum ggml_log_level level, const char *text, void *user) {
-    (void)user;
-    listener *l = listening;
-    if (!l || level < GGML_LOG_LEVEL_WARN || level > GGML_LOG_LEVEL_ERROR) return;
-    char line[256];
-    lv_gguf_printable(text, strcspn(text, "\n"), line, sizeof line);
-    if (!line[0]) return;
-    if (level == GGML_LOG_LEVEL_ERROR && !l->error[0]) snprintf(l->error, sizeof l->error, "%s", line);
-    lv_log_write(l->log, LEVER_LOG_DEBUG, "libllama: %s", line);
-}
-
 static pthread_once_t log_once = PTHREAD_ONCE_INIT;
 
 static void set_log(void) {
-    llama_log_set(hear, NULL);
+    llama_log_set(lv_ggml_hear, NULL);
 }
 
 /* A file that is nowhere, positioned at its beginning; NULL with errno. */
@@ -77,10 +56,10 @@ lever_status lv_vocab_load(struct llama_model **model, const lv_gguf *gguf, bool
         params.vocab_only = true;
         params.load_mode = LLAMA_LOAD_MODE_NONE;
         params.n_gpu_layers = 0;
-        listener l = {.log = log};
-        listening = &l;
+        lv_ggml_listener l = {.log = log, .source = "libllama"};
+        lv_ggml_listen(&l);
         *model = llama_model_load_from_file_ptr(file, params);
-        listening = NULL;
+        lv_ggml_listen(NULL);
         *unknown_pre = !*model && strstr(l.error, "unknown pre-tokenizer");
         const char *marker = "error loading model: ", *reason = strstr(l.error, marker);
         if (!*model)

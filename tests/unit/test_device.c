@@ -1,8 +1,12 @@
 /* The device to test with: what it computes, every rule that it watches over, and how it fails. And ggml's own CPU
  * backend as a device: the path that every device of ggml's takes. */
+#include <arpa/inet.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/ledger.h"
+#include "compute/device_server.h"
 #include "compute/device_test.h"
 #include "ggml.h"
 #include "support/check.h"
@@ -455,7 +459,6 @@ static void test_names(void **state) {
         assert_null(device);
     }
     CHECK_FAILS(lv_device_open(&device, "tester", NULL, NULL, &error), LEVER_E_ARGUMENT, "there are: cpu, test, CPU");
-    CHECK_FAILS(lv_device_open(&device, "/nowhere/libggml-x.so", NULL, NULL, &error), LEVER_E_ARGUMENT, "is not there");
     CHECK_FAILS(lv_device_open(&device, "test:costs=1+2", NULL, NULL, &error), LEVER_E_ARGUMENT,
                 "2 costs are given for 6 buckets");
     assert_null(device);
@@ -471,6 +474,53 @@ static void test_names(void **state) {
     assert_true(lv_device_is_cpu(NULL));
     assert_true(lv_device_is_cpu("cpu"));
     assert_false(lv_device_is_cpu("test"));
+}
+
+/* --- What is named by a file, or by a server ---------------------------------------------------------------------- */
+
+/* What the loader of ggml says is part of the message, and not printed. */
+static void test_files_that_are_no_backend(void **state) {
+    (void)state;
+    lever_error error;
+    lv_device *device = NULL;
+    CHECK_FAILS(lv_device_open(&device, "/nowhere/libggml-x.so", NULL, NULL, &error), LEVER_E_ARGUMENT,
+                "cannot open shared object file");
+    CHECK_FAILS(lv_device_open(&device, LEVER_SOURCE_DIR "/README.md", NULL, NULL, &error), LEVER_E_ARGUMENT,
+                "the device '" LEVER_SOURCE_DIR "/README.md': no backend of ggml can be loaded from it; ");
+    assert_null(device);
+}
+
+/* A socket of the loopback; with `listens`, connections to it are taken. */
+static int open_socket(bool listens, char *address, size_t address_bytes) {
+    const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(own);
+    assert_true(descriptor >= 0);
+    assert_int_equal(bind(descriptor, (struct sockaddr *)&own, bytes), 0);
+    if (listens) assert_int_equal(listen(descriptor, 1), 0);
+    assert_int_equal(getsockname(descriptor, (struct sockaddr *)&own, &bytes), 0);
+    snprintf(address, address_bytes, "127.0.0.1:%u", ntohs(own.sin_port));
+    return descriptor;
+}
+
+static void test_servers(void **state) {
+    (void)state;
+    static const char *const wrong[] = {"nothing", "", ":1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "a:1x"};
+    lever_error error;
+    char address[64];
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        CHECK_FAILS(lv_device_server_check(wrong[i], 1000, &error), LEVER_E_ARGUMENT, "which is HOST:PORT");
+    }
+    int server = open_socket(false, address, sizeof(address));
+    CHECK_FAILS(lv_device_server_check(address, 1000, &error), LEVER_E_ARGUMENT, "Connection refused");
+    close(server);
+    server = open_socket(true, address, sizeof(address));
+    CHECK_OK(lv_device_server_check(address, 1000, &error));
+    const int client = accept(server, NULL, NULL);
+    char byte;
+    assert_int_equal(read(client, &byte, 1), 0); /* nothing was said, and it is closed */
+    close(client);
+    close(server);
 }
 
 /* --- A device of ggml's ------------------------------------------------------------------------------------------ */
@@ -553,6 +603,8 @@ int main(void) {
         cmocka_unit_test(test_memory_is_booked),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_floats),
+        cmocka_unit_test(test_files_that_are_no_backend),
+        cmocka_unit_test(test_servers),
         cmocka_unit_test(test_ggml_backend),
         cmocka_unit_test(test_ggml_backend_takes_other_weights),
     };
