@@ -11,6 +11,9 @@
 
 enum { ID_BYTES = 128 };
 
+/* What each row begins with, half-written ones too as far as they go. */
+static const char row_begin[] = "{\"schema\": ";
+
 typedef struct {
     char id[ID_BYTES];
     bench_result result;
@@ -38,12 +41,18 @@ static void take_member(void *user, const json_member *member) {
     }
 }
 
+/* What stands behind the whole lines is cut off: only where it may be what a killed run left. */
+static bool is_half_row(const char *text, size_t bytes) {
+    const size_t begin_bytes = sizeof row_begin - 1;
+    return memcmp(text, row_begin, bytes < begin_bytes ? bytes : begin_bytes) == 0;
+}
+
 /* Reads the whole lines; *whole is where the last of them ends. */
 static bool read_rows(FILE *file, const char *path, bench_row_fn on_row, void *user, off_t *whole, char *message,
                       size_t message_bytes) {
     char *line = NULL;
     size_t capacity = 0, number = 0;
-    ssize_t length;
+    ssize_t length = 0;
     bool right = true;
     *whole = 0;
     while (right && (length = getline(&line, &capacity, file)) > 0 && line[length - 1] == '\n') {
@@ -65,6 +74,10 @@ static bool read_rows(FILE *file, const char *path, bench_row_fn on_row, void *u
     }
     if (right && ferror(file) != 0) {
         snprintf(message, message_bytes, "reading %s failed: %s", path, strerror(errno));
+        right = false;
+    } else if (right && length > 0 && !is_half_row(line, (size_t)length)) {
+        snprintf(message, message_bytes,
+                 "%s:%zu: not a row of lever bench; name a file of rows, or begin one with --out", path, number + 1);
         right = false;
     }
     free(line);

@@ -19,16 +19,23 @@ static bool read_id(const char *line, char id[SHA256_TEXT_BYTES]) {
     return true;
 }
 
+/* What stands behind the whole lines is cut off: only where it may be what a killed run left. */
+static bool is_half_line(const char *text, size_t bytes) {
+    const size_t begin_bytes = strlen(LINE_BEGIN);
+    return memcmp(text, LINE_BEGIN, bytes < begin_bytes ? bytes : begin_bytes) == 0;
+}
+
 static bool read_whole(bench_trace *trace, const char *path, char *message, size_t message_bytes) {
     char *line = NULL, id[SHA256_TEXT_BYTES];
     size_t capacity = 0, number = 0;
-    ssize_t length;
+    ssize_t length = 0;
     bool right = true;
     while (right && (length = getline(&line, &capacity, trace->file)) > 0 && line[length - 1] == '\n') {
         number++;
         right = read_id(line, id);
         if (!right) {
-            snprintf(message, message_bytes, "%s:%zu: not a line of a trace of lever bench", path, number);
+            snprintf(message, message_bytes, "%s:%zu: not a line of a trace of lever bench; name another file", path,
+                     number);
         } else if (strcmp(id, trace->last_id) != 0) {
             memcpy(trace->last_id, id, sizeof id);
             trace->last_begin = trace->whole;
@@ -37,6 +44,10 @@ static bool read_whole(bench_trace *trace, const char *path, char *message, size
     }
     if (right && ferror(trace->file) != 0) {
         snprintf(message, message_bytes, "reading the trace %s failed: %s", path, strerror(errno));
+        right = false;
+    } else if (right && length > 0 && !is_half_line(line, (size_t)length)) {
+        snprintf(message, message_bytes, "%s:%zu: not a line of a trace of lever bench; name another file", path,
+                 number + 1);
         right = false;
     }
     free(line);

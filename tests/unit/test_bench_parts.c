@@ -234,26 +234,6 @@ static void a_killed_run_is_gone_on_with(void **state) {
     assert_non_null(strstr(message, "--resume"));
 }
 
-static void other_files_are_refused(void **state) {
-    (void)state;
-    static const struct {
-        const char *text, *said;
-    } cases[] = {
-        {ROW("a", "ok") "rubbish\n" ROW("b", "ok"), ":2: not a JSON object"},
-        {"{\"schema\": 1}\n", ":1: a row of another schema"},
-    };
-    for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        bench_rows rows;
-        rows_seen seen = {0};
-        const char *path = write_file("other.jsonl", cases[i].text);
-        assert_false(bench_rows_open(&rows, path, true, see_row, &seen, message, sizeof message));
-        assert_non_null(strstr(message, cases[i].said));
-        (void)bench_rows_close(&rows);
-    }
-}
-
-/* --- The trace --- */
-
 static void read_file(const char *path, char *text, size_t bytes) {
     FILE *file = fopen(path, "r");
     assert_non_null(file);
@@ -261,6 +241,31 @@ static void read_file(const char *path, char *text, size_t bytes) {
     text[length] = '\0';
     fclose(file);
 }
+
+static void other_files_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *said;
+    } cases[] = {
+        {ROW("a", "ok") "rubbish\n" ROW("b", "ok"), ":2: not a JSON object"},
+        {"{\"schema\": 1}\n", ":1: a row of another schema"},
+        {"a line of a diary, without an end", ":1: not a row"},
+        {ROW("a", "ok") "\n{\"name\": 1", ":3: not a row"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        bench_rows rows;
+        rows_seen seen = {0};
+        char path[4096], text[4096];
+        snprintf(path, sizeof path, "%s", write_file("other.jsonl", cases[i].text));
+        assert_false(bench_rows_open(&rows, path, true, see_row, &seen, message, sizeof message));
+        assert_non_null(strstr(message, cases[i].said));
+        (void)bench_rows_close(&rows);
+        read_file(path, text, sizeof text);
+        assert_string_equal(text, cases[i].text);
+    }
+}
+
+/* --- The trace --- */
 
 #define CYCLE(id, n) "{\"row\": \"" id "\", \"trace\": {\"cycle\":" #n "}}\n"
 
@@ -311,10 +316,17 @@ static void the_end_of_a_trace_is_put_right(void **state) {
         snprintf(wanted, sizeof wanted, "%s%s", cases[i].left, CYCLE("new", 1));
         assert_string_equal(text, wanted);
     }
-    bench_trace trace;
-    assert_false(bench_trace_open(&trace, write_file("diary", "dear diary\n"), true, message, sizeof message));
-    assert_non_null(strstr(message, "diary:1: not a line of a trace"));
-    (void)bench_trace_close(&trace);
+    static const char *const others[] = {"dear diary\n", "dear diary", "{\"rows"};
+    for (size_t i = 0; i < COUNT_OF(others); i++) {
+        char path[4096], text[4096];
+        bench_trace trace;
+        snprintf(path, sizeof path, "%s", write_file("diary", others[i]));
+        assert_false(bench_trace_open(&trace, path, true, message, sizeof message));
+        assert_non_null(strstr(message, "diary:1: not a line of a trace"));
+        (void)bench_trace_close(&trace);
+        read_file(path, text, sizeof text);
+        assert_string_equal(text, others[i]);
+    }
 }
 
 /* --- Caches --- */
