@@ -168,7 +168,12 @@ done:
     if (setup->rows.file != NULL && !bench_rows_close(&setup->rows)) {
         code = fail_with(LEVER_E_IO, "writing the rows failed");
     }
-    if (!bench_trace_close(&setup->trace)) note(&c->options, "the trace is not complete: writing failed");
+    if (!bench_trace_close(&setup->trace)) {
+        char message[PATH_BYTES + 64];
+        snprintf(message, sizeof message, "the trace %s is not complete: writing failed", c->options.trace);
+        const int failed = fail_with(LEVER_E_IO, message);
+        if (code == EXIT_DONE) code = failed;
+    }
     return code;
 }
 

@@ -287,6 +287,5 @@ done:
     clear(&with.said);
     free(with.said.turns);
     free(with.system);
-    talk_close(&with.talk);
-    return with.code;
+    return talk_close(&with.talk, with.code);
 }

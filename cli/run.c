@@ -156,7 +156,7 @@ int command_run(const cli_options *options) {
 done:
     reply_fini(&answer);
     free(tokens.data);
-    talk_close(&opened);
+    code = talk_close(&opened, code);
     free(given.text);
     return code;
 }

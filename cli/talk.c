@@ -91,12 +91,22 @@ static int read_oracle(talk *opened) {
         return fail_with(LEVER_E_IO, message);
     }
     int token = 0;
-    while (fscanf(file, "%*[^0-9]") != EOF && fscanf(file, "%9d", &token) == 1) {
-        if (!token_list_reserve(&opened->known, opened->known.count + 1)) break;
-        opened->known.data[opened->known.count++] = token;
+    bool fits = true;
+    errno = 0;
+    while (fits && fscanf(file, "%*[^0-9]") != EOF && fscanf(file, "%9d", &token) == 1) {
+        fits = token_list_reserve(&opened->known, opened->known.count + 1);
+        if (fits) opened->known.data[opened->known.count++] = token;
     }
+    const int failure = ferror(file) != 0 ? errno : 0;
     fclose(file);
-    return EXIT_DONE;
+    if (!fits) return fail_with(LEVER_E_MEMORY, "no memory for the tokens of --oracle");
+    if (failure == 0 && opened->known.count > 0) return EXIT_DONE;
+    if (failure == 0) {
+        snprintf(message, sizeof message, "%s holds no token ids; --oracle wants those of the answer", path);
+        return fail_with(LEVER_E_FORMAT, message);
+    }
+    snprintf(message, sizeof message, "cannot read the tokens of %s: %s", path, strerror(failure));
+    return fail_with(LEVER_E_IO, message);
 }
 
 /* Why there is no draft although there could be one; the log says it too, where it is shown. */
@@ -132,19 +142,30 @@ int talk_open(talk *opened, const cli_options *options) {
     return EXIT_DONE;
 }
 
-void talk_close(talk *opened) {
+static void put_trace(talk *opened, const char *text) {
+    if (fputs(text, opened->trace) == EOF && opened->trace_error == 0) opened->trace_error = errno;
+}
+
+static int close_trace(talk *opened, int code) {
+    if (opened->trace == NULL) return code;
+    if (opened->options->trace_format == TRACE_CHROME) put_trace(opened, "\n]\n");
+    if (fclose(opened->trace) != 0 && opened->trace_error == 0) opened->trace_error = errno;
+    opened->trace = NULL;
+    if (opened->trace_error == 0) return code;
+    char message[PATH_BYTES + 256];
+    snprintf(message, sizeof message, "the trace %s is not complete: %s", opened->options->trace,
+             strerror(opened->trace_error));
+    const int failed = fail_with(LEVER_E_IO, message);
+    return code == EXIT_DONE ? failed : code;
+}
+
+int talk_close(talk *opened, int code) {
     progress_close(&opened->bar);
     lever_session_close(&opened->session);
     lever_engine_close(&opened->engine);
     free(opened->known.data);
     opened->known = (token_list){0};
-    if (opened->trace == NULL) return;
-    if (opened->options->trace_format == TRACE_CHROME) fputs("\n]\n", opened->trace);
-    const bool failed = ferror(opened->trace) != 0;
-    if (fclose(opened->trace) != 0 || failed) {
-        note(opened->options, "the trace %s is not complete: writing failed", opened->options->trace);
-    }
-    opened->trace = NULL;
+    return close_trace(opened, code);
 }
 
 static lever_status out_of_memory(lever_error *error) {
@@ -197,16 +218,16 @@ static bool take_token(void *user, int32_t token, const char *text, size_t text_
 }
 
 static void write_trace(void *user, const char *line) {
-    FILE *trace = user;
-    fputs(line, trace);
-    fputc('\n', trace);
+    talk *opened = user;
+    put_trace(opened, line);
+    put_trace(opened, "\n");
 }
 
 /* An element of an array that open_trace began. */
 static void write_span(void *user, const char *line) {
     talk *opened = user;
-    fputs(opened->trace_has_spans ? ",\n" : "\n", opened->trace);
-    fputs(line, opened->trace);
+    put_trace(opened, opened->trace_has_spans ? ",\n" : "\n");
+    put_trace(opened, line);
     opened->trace_has_spans = true;
 }
 
@@ -238,7 +259,7 @@ static void fill_generate_options(lever_generate_options *generate, talk *opened
     generate->known_tokens_count = opened->known.count;
     const bool spans = options->trace_format == TRACE_CHROME;
     generate->trace = opened->trace != NULL && !spans ? write_trace : NULL;
-    generate->trace_user = opened->trace;
+    generate->trace_user = opened;
     generate->spans = opened->trace != NULL && spans ? write_span : NULL;
     generate->spans_user = opened;
 }

@@ -27,6 +27,7 @@ typedef struct {
     lever_plan plan;
     uint64_t seed;    /* given or drawn */
     FILE *trace;      /* NULL: none is written */
+    int trace_error;  /* errno of the first write to it that failed; 0 */
     token_list known; /* --oracle */
     bool trace_has_spans;
     progress bar;
@@ -49,7 +50,9 @@ bool talk_engine_options(const cli_options *options, talk_paths *paths, lever_en
 
 /* Returns the exit code. */
 int talk_open(talk *opened, const cli_options *options);
-void talk_close(talk *opened); /* what was never opened is accepted */
+/* Returns `code`, or, where that is EXIT_DONE, what a trace that is not complete makes of it. What was never opened is
+ * accepted. */
+int talk_close(talk *opened, int code);
 
 /* Fills `tokens` (owned by the caller, freed with free). */
 lever_status talk_tokenize_raw(talk *opened, const char *text, size_t bytes, token_list *tokens, lever_error *error);

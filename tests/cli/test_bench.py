@@ -81,6 +81,12 @@ class Rows(unittest.TestCase):
                 self.assertIn("pass_seconds", found["trace"])
         self.assertEqual(cycles, {name: row["values"]["cycles"] for name, row in rows.items()})
 
+    def test_a_trace_that_is_not_whole_is_told(self):
+        done = bench("--budgets", "none", "--tasks", "code", "--strategies", "ar", "--out", "full.jsonl", "--trace", "/dev/full")
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertIn("the trace /dev/full is not complete", done.stderr)
+        self.assertEqual([row["status"] for row in read("full.jsonl")], ["ok"])
+
     def test_checksums_are_right_and_remembered_until_the_file_changes(self):
         target = path_of("changing.gguf")
         shutil.copy(TARGET, target)

@@ -57,6 +57,8 @@ class Usage(unittest.TestCase):
             (["run", "--lanes", "17", "x"], 2, "", "1 to 16"),
             (["pull", "nothing"], 2, "", "qwen2.5-coder"),
             (["pack", MODEL], 2, "", "IN OUT"),
+            (["run", "-m", MODEL, "--oracle", SCRATCH.name, "x"], 5, "", "Is a directory"),
+            (["run", "-m", MODEL, "--oracle", "/dev/null", "x"], 3, "", "holds no token ids"),
         ]
         for words, code, output, error in cases:
             with self.subTest(words=words):
@@ -71,6 +73,12 @@ class Usage(unittest.TestCase):
         done = lever("run", "-m", "/nowhere/model.gguf", "x")
         self.assertIn(done.returncode, (3, 5))
         self.assertIn(b"/nowhere/model.gguf", done.stderr)
+
+    def test_a_file_is_named_even_by_a_word_of_the_message(self):
+        with open(os.path.join(SCRATCH.name, "empty"), "wb"):
+            done = subprocess.run([LEVER, "inspect", "empty"], capture_output=True, cwd=SCRATCH.name, env=environment())
+        self.assertEqual(done.returncode, 3)
+        self.assertIn(b"lever: empty: not a GGUF file: it is empty", done.stderr)
 
     def test_options_in_the_environment(self):
         done = lever("run", "hello", LEVER_MODEL=MODEL, LEVER_JSON="1", LEVER_MAX_TOKENS="3", LEVER_SEED="4")
@@ -98,6 +106,13 @@ class Streams(unittest.TestCase):
                     done = self.shell(words, redirection)
                     self.assertEqual(done.returncode, 5, done.stderr)
                     self.assertIn(b"standard output failed", done.stderr)
+
+    def test_a_trace_that_is_not_whole_is_told(self):
+        for more in ([], ["--trace-format", "chrome"], ["--quiet"]):
+            done = lever("run", "-m", MODEL, "-n", "3", "--seed", "1", "--trace", "/dev/full", *more, "hello")
+            self.assertEqual(done.returncode, 5, done.stderr)
+            self.assertIn(b"the trace /dev/full is not complete: No space left", done.stderr)
+            self.assertEqual(done.stdout, lever("run", "-m", MODEL, "-n", "3", "--seed", "1", "hello").stdout)
 
     def test_a_prompt_that_cannot_be_read(self):
         for redirection in ("<&-", "</"):
