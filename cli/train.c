@@ -52,9 +52,14 @@ static int read_prompts(const char *path, prompt_list *list) {
     }
     bool fits = true;
     while (fits && getline(&line, &capacity, file) >= 0) fits = append(list, line);
+    const int failure = ferror(file) != 0 ? errno : 0;
     free(line);
     fclose(file);
-    return fits ? EXIT_DONE : fail_with(LEVER_E_MEMORY, "the prompts are too long in all");
+    if (!fits) return fail_with(LEVER_E_MEMORY, "the prompts are too long in all");
+    if (failure == 0) return EXIT_DONE;
+    snprintf(message, sizeof message, "%s: reading failed (%s); give a file with a prompt a line", path,
+             strerror(failure));
+    return fail_with(LEVER_E_IO, message);
 }
 
 /* Pointers only when the text does not move any more. */

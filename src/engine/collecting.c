@@ -53,10 +53,18 @@ static lever_status cut_off(lv_collecting *c, long end, lever_error *error) {
     return lv_samples_fail(c->path, "gone on with", error);
 }
 
+/* Another file of samples is written anew; what is none was not ours to write to. */
 static lever_status begin_file(lv_collecting *c, lever_error *error) {
-    lv_samples_heading heading;
-    c->goes_on = lv_samples_read_items(c->file, &heading, sizeof(heading), 1) &&
-                 memcmp(&heading, &c->heading, sizeof(heading)) == 0;
+    lv_samples_heading heading = {0};
+    const size_t bytes = fread(&heading, 1, sizeof(heading), c->file);
+    if (ferror(c->file)) return lv_samples_fail(c->path, "read", error);
+    if (bytes > 0 && heading.magic != LV_SAMPLES_MAGIC) {
+        return lv_fail(error, LEVER_E_FORMAT,
+                       "%s is there and is not a file of samples, which would be written over it: move it, or give the "
+                       "predictor another name",
+                       c->path);
+    }
+    c->goes_on = bytes == sizeof(heading) && memcmp(&heading, &c->heading, sizeof(heading)) == 0;
     if (c->goes_on) return LEVER_OK;
     LV_TRY(cut_off(c, 0, error));
     return fwrite(&c->heading, sizeof(c->heading), 1, c->file) == 1 ? LEVER_OK

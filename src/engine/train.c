@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -66,6 +67,11 @@ static lever_status check_options(const lever_train_options *o, lever_error *err
     }
     if (!o->output_path && !o->cache_dir) {
         return lv_fail(error, LEVER_E_ARGUMENT, "there is no cache folder to keep the predictor in; give output_path");
+    }
+    struct stat output;
+    if (o->output_path && stat(o->output_path, &output) == 0 && !S_ISREG(output.st_mode)) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "%s is there and is not a file; name a file for the predictor",
+                       o->output_path);
     }
     if (o->rank > LV_PREDICTOR_RANK_MAX || o->answer_tokens > LV_SAMPLES_TOKENS_MAX / 2 || o->miss_weight < 0) {
         return lv_fail(error, LEVER_E_ARGUMENT, "rank %u (at most %d), answers of %u tokens (at most %d): out of range",

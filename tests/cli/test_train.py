@@ -129,13 +129,18 @@ class Refusals(unittest.TestCase):
             (["-m", target, "-d", draft, "--text", TEXT_FILE, "--rank", "129"], 2, "--rank"),
             (["-m", target, "-d", draft, "--text", TEXT_FILE, "--ram", "5M"], 4, "budget"),
             (["-m", target, "-d", draft, "--text", TEXT_FILE, "-o", "/nowhere/x.predictor"], 5, "/nowhere/x.predictor"),
+            (["-m", target, "-d", draft, "--text", TEXT_FILE, "-o", SCRATCH.name], 2, "name a file"),
+            (["-m", target, "-d", draft, "--prompts", PROMPTS_FILE, "--prompts", SCRATCH.name], 5, SCRATCH.name),
+            (["-m", target, "-d", draft, "--text", TEXT_FILE, "-o", path_of("diary")], 3, "diary.samples"),
         ]
+        write("diary.samples", "dear diary")
         for words, code, text in cases:
             with self.subTest(words=words):
                 done = lever("train", *words)
                 self.assertEqual((done.returncode, done.stdout), (code, b""), done.stderr)
                 if text:
                     self.assertIn(text, done.stderr.decode())
+        self.assertEqual(read(path_of("diary.samples")), b"dear diary")
 
 
 if __name__ == "__main__":
