@@ -120,12 +120,17 @@ static lever_status parse(lv_gguf *gguf, uint32_t file_index, lv_gguf_keys *keys
     return status;
 }
 
+/* Some messages begin with the path already. A name may be any word of a message: looking for it there says nothing. */
+static bool names_file(const char *message, const char *path) {
+    const size_t length = strlen(path);
+    return !strncmp(message, path, length) && message[length] == ':';
+}
+
 static lever_status open_file(lv_gguf *gguf, uint32_t file_index, const char *path, lv_gguf_keys *keys,
                               lever_error *error) {
     LV_TRY(lv_file_open(&gguf->files[file_index], path, &gguf->options, error));
     lever_status status = parse(gguf, file_index, keys, error);
-    bool names_file = error && strstr(error->message, path);
-    if (status == LEVER_E_FORMAT && !names_file) lv_error_prefix(error, "%s: ", path);
+    if (status == LEVER_E_FORMAT && error && !names_file(error->message, path)) lv_error_prefix(error, "%s: ", path);
     return status;
 }
 
