@@ -1,6 +1,6 @@
 /* text_file.h - small text files of ours: what was measured, kept between runs.
  *
- * Any thread; two processes that write the same file do not meet. */
+ * Any thread; two threads, of one process or of two, that write the same file do not meet. */
 #ifndef LV_BASE_TEXT_FILE_H
 #define LV_BASE_TEXT_FILE_H
 
