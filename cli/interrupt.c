@@ -11,9 +11,11 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/thread.h"
+#include "models.h"
 #include "terminal.h"
 
 static atomic_bool watching, remembering;
@@ -23,11 +25,28 @@ static int pipe_ends[2] = {-1, -1};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of `watched`, while it is cancelled too */
 static lever_session *watched;
 
+static char unfinished[PATH_BYTES]; /* written only while `has_unfinished` is false */
+static atomic_bool has_unfinished;
+
+static void remove_unfinished(void) {
+    if (atomic_exchange(&has_unfinished, false)) (void)unlink(unfinished);
+}
+
+/* The program ends as it would without a handler. */
+static void on_end(int signal_number) {
+    remove_unfinished();
+    (void)signal(signal_number, SIG_DFL);
+    (void)raise(signal_number);
+}
+
 static void on_interrupt(int signal_number) {
     (void)signal_number;
     const int kept_errno = errno;
     const bool first = atomic_fetch_add(&count, 1) == 0;
-    if (atomic_load(&watching) ? !first : !atomic_load(&remembering)) _exit(EXIT_INTERRUPTED);
+    if (atomic_load(&watching) ? !first : !atomic_load(&remembering)) {
+        remove_unfinished();
+        _exit(EXIT_INTERRUPTED);
+    }
     if (atomic_load(&watching)) {
         const ssize_t written = write(pipe_ends[1], "", 1);
         (void)written; /* a full pipe wakes the thread as well */
@@ -71,6 +90,24 @@ void interrupt_watch(lever_session *session) {
     atomic_store(&watching, session != NULL);
     if (session != NULL && atomic_load(&count) > 0) lever_session_cancel(session);
     pthread_mutex_unlock(&lock);
+}
+
+/* Whoever wants the program to outlive a hang-up (nohup) has SIGHUP ignored: that stays. */
+static void set_end_handler(int signal_number, void (*handler)(int)) {
+    struct sigaction action = {.sa_handler = handler}, before;
+    sigemptyset(&action.sa_mask);
+    if (sigaction(signal_number, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
+        sigaction(signal_number, &action, NULL);
+    }
+}
+
+void interrupt_removes(const char *path) {
+    atomic_store(&has_unfinished, false);
+    if (path != NULL && strlen(path) >= sizeof unfinished) return;
+    if (path != NULL) memcpy(unfinished, path, strlen(path) + 1);
+    set_end_handler(SIGTERM, path != NULL ? on_end : SIG_DFL);
+    set_end_handler(SIGHUP, path != NULL ? on_end : SIG_DFL);
+    atomic_store(&has_unfinished, path != NULL);
 }
 
 void interrupt_remember(void) {

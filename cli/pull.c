@@ -135,23 +135,14 @@ static bool packed_is_fresh(const char *path, const char *packed) {
     return lever_inspect(packed, false, ignore_fact, NULL, NULL, NULL, NULL) == LEVER_OK;
 }
 
-static lever_status pack_file(const char *path, const cli_options *options, lever_error *error) {
+static lever_status pack_pulled(const char *path, const cli_options *options, lever_error *error) {
     char packed[PATH_BYTES];
     if (!models_packed_path(path, packed)) return lv_fail(error, LEVER_E_ARGUMENT, "the path %s is too long", path);
     if (packed_is_fresh(path, packed)) {
         note(options, "%s is there", packed);
         return LEVER_OK;
     }
-    progress bar;
-    progress_open(&bar, "Packing", UNIT_BYTES, options);
-    lever_pack_options pack_options;
-    lever_pack_options_init(&pack_options);
-    pack_options.progress = progress_of_stage;
-    pack_options.progress_user = &bar;
-    pack_options.log = show_log;
-    pack_options.log_user = (void *)(uintptr_t)options; /* show_log does not change it */
-    const lever_status status = lever_pack(path, packed, &pack_options, error);
-    progress_close(&bar);
+    const lever_status status = pack_file(path, packed, NULL, options, error);
     if (status == LEVER_OK) note(options, "%s is packed", packed);
     return status;
 }
@@ -191,7 +182,7 @@ int command_pull(const cli_options *options) {
             break;
         }
         status = pull_file(&pair->files[i], path, options, &error);
-        if (status == LEVER_OK && !options->no_pack) status = pack_file(path, options, &error);
+        if (status == LEVER_OK && !options->no_pack) status = pack_pulled(path, options, &error);
     }
     return status == LEVER_OK ? EXIT_DONE : fail_with(status, error.message);
 }

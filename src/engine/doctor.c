@@ -159,7 +159,18 @@ static lever_status measure_disk(doctor *d, lv_file *file, lever_error *error) {
     return LEVER_OK;
 }
 
-static lever_status write_temporary(const char *path, lever_error *error) {
+/* A file of the folder's disk that has no name, so that nothing stays of it whatever happens; NULL: the cause is errno.
+ */
+static FILE *open_temporary(const char *folder) {
+    char path[PATH_BYTES];
+    const int length = snprintf(path, sizeof(path), "%s/lever-doctor-%ld.tmp", folder, (long)gettid());
+    errno = ENAMETOOLONG;
+    FILE *file = length > 0 && length < (int)sizeof(path) ? fopen(path, "wxe") : NULL;
+    if (file) unlink(path);
+    return file;
+}
+
+static lever_status write_temporary(const char *folder, FILE **out, lever_error *error) {
     const size_t bytes = (size_t)1 << 20;
     void *memory = NULL;
     LV_TRY(lv_alloc_checked(&memory, NULL, LV_MEM_WORKSPACE, 1, bytes, "a buffer to write from", error));
@@ -170,18 +181,18 @@ static lever_status write_temporary(const char *path, lever_error *error) {
         state ^= state << 17;
         words[i] = state;
     }
-    FILE *file = fopen(path, "wxe");
+    FILE *file = open_temporary(folder);
     bool written = file != NULL;
     for (int i = 0; i < TEMPORARY_MIB && written; i++) written = fwrite(memory, 1, bytes, file) == bytes;
     if (written) written = fflush(file) == 0 && fsync(fileno(file)) == 0;
     const int cause = errno;
-    if (file) fclose(file);
     lv_free(memory);
+    *out = file;
     if (written) return LEVER_OK;
     return lv_fail(error, LEVER_E_IO,
-                   "cannot write %d MiB to %s to measure the disk: %s; give a model with -m, or a folder "
+                   "cannot write %d MiB into %s to measure the disk: %s; give a model with -m, or a folder "
                    "with room",
-                   TEMPORARY_MIB, path, strerror(cause));
+                   TEMPORARY_MIB, folder, strerror(cause));
 }
 
 static lever_status look_at(const char *path, struct stat *status, lever_error *error) {
@@ -193,19 +204,17 @@ static lever_status look_at_disk(doctor *d, const char *path, lever_error *error
     struct stat status;
     LV_TRY(look_at(path, &status, error));
     tell(d, LEVER_FACT_MEASURED, "disk.file_system", "", "%s", file_system_name(path));
-    char temporary[PATH_BYTES] = "";
-    if (S_ISDIR(status.st_mode)) {
-        const int length = snprintf(temporary, sizeof(temporary), "%s/lever-doctor-%ld.tmp", path, (long)getpid());
-        if (length < 0 || length >= (int)sizeof(temporary))
-            return lv_fail(error, LEVER_E_ARGUMENT, "the path is too long");
-    }
-    lever_status result = temporary[0] ? write_temporary(temporary, error) : LEVER_OK;
+    const bool is_folder = S_ISDIR(status.st_mode);
+    char measured[64]; /* the nameless file */
+    FILE *temporary = NULL;
+    lever_status result = is_folder ? write_temporary(path, &temporary, error) : LEVER_OK;
     lv_file *file = NULL;
     const lv_file_options options = {.direct = true};
-    if (result == LEVER_OK) result = lv_file_open(&file, temporary[0] ? temporary : path, &options, error);
+    if (temporary) snprintf(measured, sizeof(measured), "/proc/self/fd/%d", fileno(temporary));
+    if (result == LEVER_OK) result = lv_file_open(&file, is_folder ? measured : path, &options, error);
     if (result == LEVER_OK) result = measure_disk(d, file, error);
     lv_file_close(&file);
-    if (temporary[0]) unlink(temporary);
+    if (temporary) (void)fclose(temporary);
     if (result == LEVER_OK && d->profile.lanes && d->options->cache_dir) {
         lever_error ignored;
         if (lv_profile_save(d->options->cache_dir, path, &d->profile, &ignored) != LEVER_OK) {

@@ -259,12 +259,17 @@ static void watch(job *j, const lever_pack_options *options, uint64_t bytes_tota
     pthread_mutex_unlock(&j->lock);
 }
 
+static uint64_t bytes_of(const lv_packed_tensor *tensors, uint32_t tensors_count) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < tensors_count; i++) bytes += tensors[i].out.bytes;
+    return bytes;
+}
+
 static lever_status rewrite_all(const lv_gguf *gguf, lv_pack_file *file, const lever_pack_options *options,
                                 lever_error *error) {
     job j = {.gguf = gguf, .file = file, .lock = PTHREAD_MUTEX_INITIALIZER, .advanced = PTHREAD_COND_INITIALIZER};
     size_buffers(&j);
-    uint64_t bytes_total = 0;
-    for (uint32_t i = 0; i < file->tensors_count; i++) bytes_total += file->tensors[i].out.bytes;
+    const uint64_t bytes_total = bytes_of(file->tensors, file->tensors_count);
 
     uint32_t workers = lv_cpu_fast_count("/sys");
     if (workers < WORKERS_MIN) workers = WORKERS_MIN;
@@ -375,6 +380,8 @@ lever_status lever_pack(const char *input_path, const char *output_path, const l
 
     describe_source(gguf, options.type, source, sizeof source);
     status = lv_pack_file_create(&file, output_path, error);
+    if (status == LEVER_OK && options.progress != NULL) /* from here on there is a file to clean up */
+        options.progress(options.progress_user, LEVER_STAGE_PACK, 0, bytes_of(plan.tensors, plan.tensors_count));
     if (status == LEVER_OK) status = lv_pack_file_begin(&file, gguf, plan.tensors, plan.tensors_count, source, error);
     if (status == LEVER_OK) status = rewrite_all(gguf, &file, &options, error);
     if (status == LEVER_OK) status = lv_pack_file_finish(&file, error);

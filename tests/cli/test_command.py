@@ -132,6 +132,48 @@ class Streams(unittest.TestCase):
         self.assertEqual(lever("inspect", "--verify", packed).returncode, 0)
 
 
+def size_of(path):
+    try:
+        return os.path.getsize(path)
+    except FileNotFoundError:
+        return 0
+
+
+class Ended(unittest.TestCase):
+    """What is not whole does not stay when a signal ends the program."""
+
+    def pack_and_end(self, number, packed):
+        """The exit code of a packing that was sent a signal once its file was there."""
+        model = os.path.join(MODELS, "llama-foreign-types.gguf")
+        running = subprocess.Popen([LEVER, "pack", "--type", "iq4_nl", model, packed], env=environment(),
+                                   stderr=subprocess.DEVNULL)
+        while running.poll() is None:
+            if size_of(packed + ".part") > 0:
+                running.send_signal(number)
+                break
+        return running.wait()
+
+    def test_half_a_packed_file(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(signal=number):
+                packed = os.path.join(SCRATCH.name, f"half-{number}.lvr")
+                codes = {0}
+                for _ in range(20):  # it may have been over before
+                    if codes == {0}:
+                        codes.add(self.pack_and_end(number, packed))
+                self.assertFalse(os.path.exists(packed + ".part"))
+                self.assertEqual(codes, {0, 130 if number == signal.SIGINT else -number})
+
+    def test_what_doctor_wrote_to_measure(self):
+        folder = os.path.join(SCRATCH.name, "measured")
+        os.makedirs(folder)
+        running = subprocess.Popen([LEVER, "doctor", "--quick", "-m", folder], env=environment(),
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while running.poll() is None:
+            self.assertEqual([name for name in os.listdir(folder) if size_of(os.path.join(folder, name)) > 0], [])
+        self.assertEqual(running.returncode, 0)
+
+
 class Run(unittest.TestCase):
     def test_json_has_the_documented_keys_in_order(self):
         answer = run_json("-n", "12", "--seed", "1", "--ram", "200M", "hello")
