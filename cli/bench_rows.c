@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -98,6 +99,10 @@ bool bench_rows_open(bench_rows *rows, const char *path, bool resume, bench_row_
         return false;
     }
     off_t whole = 0;
+    if (flock(fileno(rows->file), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        snprintf(message, message_bytes, "%s is being written by another lever bench; wait for its end", path);
+        return false;
+    }
     if (!resume) return true;
     if (!read_rows(rows->file, path, on_row, user, &whole, message, message_bytes)) return false;
     if (ftruncate(fileno(rows->file), whole) != 0 || fseeko(rows->file, whole, SEEK_SET) != 0) {

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
@@ -282,8 +283,10 @@ int limits_run(const limits_wish *wish, int (*work)(void *user, limits *held), v
     limits_open(&held, wish, "");
     if (held.groups_count == 0) return work(user, &held);
     fflush(NULL);
-    const pid_t child = fork();
+    const pid_t parent = getpid(), child = fork();
     if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody measures on beside a run that goes on with the rows */
+        if (getppid() != parent) _exit(EXIT_OTHER);
         (void)limits_enter(&held);
         const int code = work(user, &held);
         fflush(NULL);
@@ -296,6 +299,7 @@ int limits_run(const limits_wish *wish, int (*work)(void *user, limits *held), v
         sigaction(SIGINT, &action, NULL);
         action.sa_handler = pass_on;
         sigaction(SIGTERM, &action, NULL);
+        sigaction(SIGHUP, &action, NULL);
         code = wait_for(child, &held, killed);
     } else {
         snprintf(killed, 256, "no process could be started: %s", strerror(errno));

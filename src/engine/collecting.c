@@ -15,6 +15,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -56,6 +57,9 @@ static lever_status cut_off(lv_collecting *c, long end, lever_error *error) {
 /* Another file of samples is written anew; what is none was not ours to write to. */
 static lever_status begin_file(lv_collecting *c, lever_error *error) {
     lv_samples_heading heading = {0};
+    if (flock(fileno(c->file), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        return lv_fail(error, LEVER_E_IO, "%s is being written by another training; wait for its end", c->path);
+    }
     const size_t bytes = fread(&heading, 1, sizeof(heading), c->file);
     if (ferror(c->file)) return lv_samples_fail(c->path, "read", error);
     if (bytes > 0 && heading.magic != LV_SAMPLES_MAGIC) {

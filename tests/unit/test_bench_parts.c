@@ -229,6 +229,10 @@ static void a_killed_run_is_gone_on_with(void **state) {
     assert_true(bench_rows_open(&rows, path, true, see_row, &seen, message, sizeof message));
     assert_int_equal(seen.count, 3);
     assert_string_equal(seen.last_id, "c");
+    bench_rows second;
+    assert_false(bench_rows_open(&second, path, true, see_row, &seen, message, sizeof message));
+    assert_non_null(strstr(message, "is being written by another lever bench"));
+    (void)bench_rows_close(&second);
     assert_true(bench_rows_close(&rows));
     assert_false(bench_rows_open(&rows, path, false, see_row, &seen, message, sizeof message));
     assert_non_null(strstr(message, "--resume"));
