@@ -41,7 +41,8 @@ static lever_status check_options(const lever_engine_options *options, lever_err
         return lv_fail(error, LEVER_E_ARGUMENT, "draft_path is empty; give a GGUF or packed file, or NULL for none");
     }
     if (options->phone_as && !options->phone) {
-        return lv_fail(error, LEVER_E_ARGUMENT, "phone_as is given without a phone: sizes are those of the models");
+        return lv_fail(error, LEVER_E_ARGUMENT,
+                       "phone_as (--as) is given without a phone (--phone): sizes are those of the models");
     }
     if ((unsigned)options->phone_npu > LEVER_PHONE_NPU_NONE) {
         return lv_fail(error, LEVER_E_ARGUMENT, "phone_npu is %d; give one of lever_phone_npu",
@@ -603,12 +604,26 @@ void lever_engine_get_info(const lever_engine *engine, lever_engine_info *info) 
 lever_status lever_tokenize(const lever_engine *engine, const char *text, size_t text_bytes, bool begin, bool control,
                             int32_t *tokens, size_t capacity, size_t *count, lever_error *error) {
     lv_error_clear(error);
+    if (!engine || !count || (!text && text_bytes > 0) || (!tokens && capacity > 0)) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "lever_tokenize: %s is NULL",
+                       !engine                   ? "the engine"
+                       : !count                  ? "count"
+                       : !text && text_bytes > 0 ? "the text"
+                                                 : "tokens");
+    }
     return lv_vocab_tokenize(engine->vocab, text, text_bytes, begin, control, tokens, capacity, count, error);
 }
 
 lever_status lever_chat_tokenize(const lever_engine *engine, const lever_message *messages, size_t messages_count,
                                  bool answer, int32_t *tokens, size_t capacity, size_t *count, lever_error *error) {
     lv_error_clear(error);
+    if (!engine || !count || (!messages && messages_count > 0) || (!tokens && capacity > 0)) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "lever_chat_tokenize: %s is NULL",
+                       !engine                           ? "the engine"
+                       : !count                          ? "count"
+                       : !messages && messages_count > 0 ? "messages"
+                                                         : "tokens");
+    }
     return lv_chat_tokenize(engine->vocab, messages, messages_count, answer, tokens, capacity, count, error);
 }
 

@@ -401,6 +401,11 @@ static lever_status check_policy(const lever_generate_options *o, lever_error *e
         return lv_fail(error, LEVER_E_ARGUMENT, "strategy %d, head %d, stop rule %d: one of them does not exist",
                        (int)o->strategy, (int)o->head, (int)o->stop_rule);
     }
+    if ((o->stops_count > 0 && !o->stops) || (o->known_tokens_count > 0 && !o->known_tokens)) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "%zu stop texts and %zu known tokens are counted, but %s is NULL",
+                       o->stops_count, o->known_tokens_count,
+                       o->stops_count > 0 && !o->stops ? "stops" : "known_tokens");
+    }
     if (o->prune_cap < -1 || o->prune_cap > 100) {
         return lv_fail(error, LEVER_E_ARGUMENT, "a cap of %d %% on pruning; give 0 to 100, or -1 for the default",
                        (int)o->prune_cap);
@@ -522,9 +527,8 @@ static lever_status open_parts(generation *g, lever_error *error) {
     return lv_answer_open(&g->answer, g->options->stops, g->options->stops_count, PIECE_BYTES_MAX, NULL, error);
 }
 
-lever_status lever_session_generate(lever_session *session, const lever_generate_options *options,
-                                    lever_token_fn on_token, void *user, lever_finish *finish, lever_error *error) {
-    lv_error_clear(error);
+static lever_status generate(lever_session *session, const lever_generate_options *options, lever_token_fn on_token,
+                             void *user, lever_finish *finish, lever_error *error) {
     lever_generate_options defaults;
     lever_generate_options_init(&defaults);
     generation g = {.session = session,
@@ -556,11 +560,16 @@ lever_status lever_session_generate(lever_session *session, const lever_generate
     learn_answer(&g);
     end_drafting(&g, status == LEVER_OK && g.pays);
     if (finish) *finish = g.finish;
-    status = lv_session_end_call(session, status);
 
 done:
     lv_answer_close(&g.answer);
     lv_free(g.trace);
     lv_free(g.verification);
     return status;
+}
+
+lever_status lever_session_generate(lever_session *session, const lever_generate_options *options,
+                                    lever_token_fn on_token, void *user, lever_finish *finish, lever_error *error) {
+    LV_TRY(lv_session_begin_call(session, "lever_session_generate", error));
+    return lv_session_end_call(session, generate(session, options, on_token, user, finish, error));
 }

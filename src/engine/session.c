@@ -97,6 +97,7 @@ lever_status lever_session_open(lever_session **out, lever_engine *engine, const
     session->context_tokens = context;
     session->clock = &lv_clock_real;
     atomic_init(&session->cancelled, false);
+    atomic_init(&session->in_call, false);
     const lever_status status = open_memory(session, error);
     atomic_fetch_add(&engine->sessions_count, 1);
     if (status != LEVER_OK) {
@@ -219,7 +220,16 @@ lever_status lv_session_compute(lever_session *session, size_t first, size_t cou
     return run_pass(session, &request, NULL, &stop, error);
 }
 
+lever_status lv_session_begin_call(lever_session *session, const char *function, lever_error *error) {
+    lv_error_clear(error);
+    if (!session) return lv_fail(error, LEVER_E_ARGUMENT, "%s: the session is NULL", function);
+    if (!atomic_exchange(&session->in_call, true)) return LEVER_OK;
+    return lv_fail(error, LEVER_E_ARGUMENT, "%s: another call is at work on the session; wait until it has returned",
+                   function);
+}
+
 lever_status lv_session_end_call(lever_session *session, lever_status status) {
+    atomic_store(&session->in_call, false);
     if (status == LEVER_E_CANCELLED) atomic_store(&session->cancelled, false);
     return status;
 }
@@ -311,9 +321,8 @@ static lever_status compute_from(lever_session *session, const int32_t *tokens, 
     return status;
 }
 
-lever_status lever_session_prompt(lever_session *session, const int32_t *tokens, size_t tokens_count,
-                                  lever_error *error) {
-    lv_error_clear(error);
+static lever_status hold_prompt(lever_session *session, const int32_t *tokens, size_t tokens_count,
+                                lever_error *error) {
     LV_TRY(check_prompt(session, tokens, tokens_count, error));
     memset(&session->statistics, 0, sizeof(session->statistics));
     session->prompt_begin_ns = lv_clock_now_ns(session->clock);
@@ -330,12 +339,17 @@ lever_status lever_session_prompt(lever_session *session, const int32_t *tokens,
     session->logits_count = 0;
     const lever_status status = compute_from(session, tokens, tokens_count, common, NULL, NULL, NULL, error);
     session->statistics.prefill_seconds = lv_session_seconds_since(session, session->prompt_begin_ns);
-    return lv_session_end_call(session, status);
+    return status;
 }
 
-lever_status lever_session_score(lever_session *session, const int32_t *tokens, size_t tokens_count,
-                                 lever_logits_fn on_logits, void *user, lever_error *error) {
-    lv_error_clear(error);
+lever_status lever_session_prompt(lever_session *session, const int32_t *tokens, size_t tokens_count,
+                                  lever_error *error) {
+    LV_TRY(lv_session_begin_call(session, "lever_session_prompt", error));
+    return lv_session_end_call(session, hold_prompt(session, tokens, tokens_count, error));
+}
+
+static lever_status score(lever_session *session, const int32_t *tokens, size_t tokens_count, lever_logits_fn on_logits,
+                          void *user, lever_error *error) {
     LV_TRY(check_prompt(session, tokens, tokens_count, error));
     if (!on_logits) return lv_fail(error, LEVER_E_ARGUMENT, "lever_session_score: no function for the logits");
     memset(&session->statistics, 0, sizeof(session->statistics));
@@ -346,11 +360,16 @@ lever_status lever_session_score(lever_session *session, const int32_t *tokens, 
     const lever_status status =
         compute_from(session, tokens, tokens_count, 0, several ? several : session->logits, on_logits, user, error);
     lv_free(several);
-    return lv_session_end_call(session, status);
+    return status;
 }
 
-lever_status lever_session_rewind(lever_session *session, size_t tokens_count, lever_error *error) {
-    lv_error_clear(error);
+lever_status lever_session_score(lever_session *session, const int32_t *tokens, size_t tokens_count,
+                                 lever_logits_fn on_logits, void *user, lever_error *error) {
+    LV_TRY(lv_session_begin_call(session, "lever_session_score", error));
+    return lv_session_end_call(session, score(session, tokens, tokens_count, on_logits, user, error));
+}
+
+static lever_status rewind_to(lever_session *session, size_t tokens_count, lever_error *error) {
     if (tokens_count > session->tokens_count) {
         return lv_fail(error, LEVER_E_ARGUMENT, "cannot rewind to %zu tokens: the session holds %zu", tokens_count,
                        session->tokens_count);
@@ -360,6 +379,11 @@ lever_status lever_session_rewind(lever_session *session, size_t tokens_count, l
     if (session->computed_count > tokens_count) session->computed_count = tokens_count;
     if (session->logits_count != tokens_count) session->logits_count = 0;
     return LEVER_OK;
+}
+
+lever_status lever_session_rewind(lever_session *session, size_t tokens_count, lever_error *error) {
+    LV_TRY(lv_session_begin_call(session, "lever_session_rewind", error));
+    return lv_session_end_call(session, rewind_to(session, tokens_count, error));
 }
 
 const int32_t *lever_session_tokens(const lever_session *session, size_t *count) {

@@ -30,6 +30,7 @@ struct lever_session {
     lv_simulation *simulation;   /* NULL: this machine's own time and costs */
     const lv_clock *clock;
     atomic_bool cancelled;
+    atomic_bool in_call; /* between lv_session_begin_call and _end_call */
     uint64_t prompt_begin_ns;
     lever_statistics statistics;
 };
@@ -44,7 +45,9 @@ lever_status lv_session_compute(lever_session *session, size_t first, size_t cou
 /* verification.c: the numbers of rows that a pass computes, of the device or the simulated phone; none: any. */
 lv_buckets lv_session_buckets(const lever_session *session);
 
-/* session.c: a cancellation is obeyed once. */
+/* session.c: a function of lever.h that changes the session begins, and ends with `status`, which is returned. There is
+ * one at a time: what a callback tries meanwhile is LEVER_E_ARGUMENT. A cancellation is obeyed once. */
+lever_status lv_session_begin_call(lever_session *session, const char *function, lever_error *error);
 lever_status lv_session_end_call(lever_session *session, lever_status status);
 
 #endif

@@ -62,20 +62,30 @@ static lever_status check_options(const lever_train_options *o, lever_error *err
     if (!o->model_path || !o->draft_path) {
         return lv_fail(error, LEVER_E_ARGUMENT, "a predictor is trained for a pair: give model_path and draft_path");
     }
-    if (o->prompts_count + o->texts_count == 0) {
+    if ((o->prompts_count > 0 && !o->prompts) || (o->texts_count > 0 && !o->texts)) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "%zu prompts and %zu files of text are counted, but %s is NULL",
+                       o->prompts_count, o->texts_count, o->prompts_count > 0 && !o->prompts ? "prompts" : "texts");
+    }
+    if (o->prompts_count == 0 && o->texts_count == 0) {
         return lv_fail(error, LEVER_E_ARGUMENT, "there is nothing to train on: give prompts or files of text");
     }
     if (!o->output_path && !o->cache_dir) {
         return lv_fail(error, LEVER_E_ARGUMENT, "there is no cache folder to keep the predictor in; give output_path");
     }
     struct stat output;
+    if (o->output_path && !o->output_path[0]) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "output_path is empty; name a file for the predictor, or give NULL");
+    }
     if (o->output_path && stat(o->output_path, &output) == 0 && !S_ISREG(output.st_mode)) {
         return lv_fail(error, LEVER_E_ARGUMENT, "%s is there and is not a file; name a file for the predictor",
                        o->output_path);
     }
-    if (o->rank > LV_PREDICTOR_RANK_MAX || o->answer_tokens > LV_SAMPLES_TOKENS_MAX / 2 || o->miss_weight < 0) {
-        return lv_fail(error, LEVER_E_ARGUMENT, "rank %u (at most %d), answers of %u tokens (at most %d): out of range",
-                       o->rank, LV_PREDICTOR_RANK_MAX, o->answer_tokens, LV_SAMPLES_TOKENS_MAX / 2);
+    if (o->rank > LV_PREDICTOR_RANK_MAX || o->answer_tokens > LV_SAMPLES_TOKENS_MAX / 2 || !(o->miss_weight >= 0) ||
+        !isfinite(o->miss_weight)) {
+        return lv_fail(error, LEVER_E_ARGUMENT,
+                       "rank %u (at most %d), answers of %u tokens (at most %d), miss_weight %g: one is out of range",
+                       o->rank, LV_PREDICTOR_RANK_MAX, o->answer_tokens, LV_SAMPLES_TOKENS_MAX / 2,
+                       (double)o->miss_weight);
     }
     return LEVER_OK;
 }

@@ -1,6 +1,7 @@
 /* link: --wrap=lv_energy_read */
 /* test_session.c - what a session promises: prefixes are reused, rewinding is exact, a cancelled or failed call leaves
  * a session that can go on, several sessions share an engine, and the budget changes while passes run. */
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -161,6 +162,105 @@ static void test_limits(void **state) {
         assert_int_equal(finish, LEVER_FINISH_LENGTH);
         assert_int_equal(to.count, 256 - sizes[i]);
     }
+    lever_session_close(&session);
+    lever_engine_close(&engine);
+}
+
+typedef struct {
+    lever_session *session;
+    int32_t tokens[PROMPT];
+    size_t calls;
+} meddler;
+
+/* Everything that would pull the session from under the call that is at work. */
+static void meddle(meddler *with) {
+    const char text[] = "another call is at work";
+    lever_error error;
+    lever_session *session = with->session;
+    CHECK_FAILS(lever_session_rewind(session, 0, &error), LEVER_E_ARGUMENT, text);
+    CHECK_FAILS(lever_session_prompt(session, with->tokens, 3, &error), LEVER_E_ARGUMENT, text);
+    CHECK_FAILS(lever_session_generate(session, NULL, NULL, NULL, NULL, &error), LEVER_E_ARGUMENT, text);
+    CHECK_FAILS(lever_session_score(session, with->tokens, 3, NULL, NULL, &error), LEVER_E_ARGUMENT, text);
+    with->calls++;
+}
+
+static bool meddle_with_an_answer(void *user, int32_t token, const char *text, size_t bytes) {
+    (void)text;
+    (void)bytes;
+    if (token >= 0) meddle(user);
+    return true;
+}
+
+static bool meddle_with_a_score(void *user, size_t position, const float *logits) {
+    (void)position;
+    (void)logits;
+    meddle(user);
+    return true;
+}
+
+static void test_a_callback_does_not_change_its_session(void **state) {
+    (void)state;
+    lever_engine *engine = open_engine(0);
+    meddler with = {.session = lv_test_session(engine)};
+    lv_test_tokens(engine, 26, with.tokens, PROMPT);
+    lever_error error;
+    const lever_generate_options options = answer_options();
+    CHECK_OK(lever_session_prompt(with.session, with.tokens, PROMPT, &error));
+    CHECK_OK(lever_session_generate(with.session, &options, meddle_with_an_answer, &with, NULL, &error));
+    assert_int_equal(with.calls, ANSWER);
+    CHECK_OK(lever_session_score(with.session, with.tokens, PROMPT, meddle_with_a_score, &with, &error));
+    assert_int_equal(with.calls, ANSWER + PROMPT);
+    CHECK_OK(lever_session_prompt(with.session, with.tokens, PROMPT, &error));
+    const answer got = generate(with.session), wanted = fresh_answer(with.tokens, PROMPT);
+    check_same(&got, &wanted);
+    lever_session_close(&with.session);
+    lever_engine_close(&engine);
+}
+
+static void test_what_is_missing_is_told(void **state) {
+    (void)state;
+    lever_engine *engine = open_engine(0);
+    lever_session *session = lv_test_session(engine);
+    lever_error error;
+    int32_t token = 1;
+    size_t count;
+    const lever_message message = {"user", "x"};
+    CHECK_FAILS(lever_session_prompt(NULL, &token, 1, &error), LEVER_E_ARGUMENT, "the session is NULL");
+    CHECK_FAILS(lever_session_rewind(NULL, 0, &error), LEVER_E_ARGUMENT, "the session is NULL");
+    CHECK_FAILS(lever_session_score(NULL, &token, 1, NULL, NULL, &error), LEVER_E_ARGUMENT, "the session is NULL");
+    CHECK_FAILS(lever_session_generate(NULL, NULL, NULL, NULL, NULL, &error), LEVER_E_ARGUMENT, "the session is NULL");
+    CHECK_FAILS(lever_tokenize(NULL, "x", 1, true, true, &token, 1, &count, &error), LEVER_E_ARGUMENT, "the engine");
+    CHECK_FAILS(lever_tokenize(engine, NULL, 1, true, true, &token, 1, &count, &error), LEVER_E_ARGUMENT, "the text");
+    CHECK_FAILS(lever_tokenize(engine, "x", 1, true, true, NULL, 1, &count, &error), LEVER_E_ARGUMENT, "tokens");
+    CHECK_FAILS(lever_tokenize(engine, "x", 1, true, true, &token, 1, NULL, &error), LEVER_E_ARGUMENT, "count");
+    CHECK_FAILS(lever_chat_tokenize(NULL, &message, 1, true, &token, 1, &count, &error), LEVER_E_ARGUMENT,
+                "the engine");
+    CHECK_FAILS(lever_chat_tokenize(engine, NULL, 1, true, &token, 1, &count, &error), LEVER_E_ARGUMENT, "messages");
+    CHECK_FAILS(lever_chat_tokenize(engine, &message, 1, true, NULL, 1, &count, &error), LEVER_E_ARGUMENT, "tokens");
+    CHECK_FAILS(lever_chat_tokenize(engine, &message, 1, true, &token, 1, NULL, &error), LEVER_E_ARGUMENT, "count");
+    CHECK_OK(lever_session_prompt(session, &token, 1, &error));
+    lever_generate_options options = answer_options();
+    options.stops_count = 1;
+    CHECK_FAILS(lever_session_generate(session, &options, NULL, NULL, NULL, &error), LEVER_E_ARGUMENT, "stops is NULL");
+    options = answer_options();
+    options.known_tokens_count = 1;
+    CHECK_FAILS(lever_session_generate(session, &options, NULL, NULL, NULL, &error), LEVER_E_ARGUMENT,
+                "known_tokens is NULL");
+    lever_train_options train;
+    lever_train_options_init(&train);
+    train.model_path = train.draft_path = model_path;
+    train.output_path = "";
+    train.prompts_count = 1;
+    CHECK_FAILS(lever_train(&train, NULL, &error), LEVER_E_ARGUMENT, "prompts is NULL");
+    train.prompts_count = 0;
+    train.texts_count = 1;
+    CHECK_FAILS(lever_train(&train, NULL, &error), LEVER_E_ARGUMENT, "texts is NULL");
+    const char *const texts[] = {"/nowhere"};
+    train.texts = texts;
+    CHECK_FAILS(lever_train(&train, NULL, &error), LEVER_E_ARGUMENT, "output_path is empty");
+    train.output_path = "never.predictor";
+    train.miss_weight = NAN;
+    CHECK_FAILS(lever_train(&train, NULL, &error), LEVER_E_ARGUMENT, "miss_weight");
     lever_session_close(&session);
     lever_engine_close(&engine);
 }
@@ -439,6 +539,8 @@ int main(void) {
         cmocka_unit_test(test_shorter_prompt),
         cmocka_unit_test(test_rewind),
         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_a_callback_does_not_change_its_session),
+        cmocka_unit_test(test_what_is_missing_is_told),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_stop_text),
         cmocka_unit_test(test_sessions_share_an_engine),
