@@ -23,12 +23,10 @@
  * says what was tried, on what, what was found and what to do. The library never exits, never prints, never changes the
  * environment and keeps no global state.
  *
- * Callbacks are called without a lock of the engine's, so they may call what they like, but for two things. What
- * changes the session that is at work (prompt, generate, score, rewind) is LEVER_E_ARGUMENT until that call has
- * returned, and neither it nor its engine may be closed. And three come in the middle of a pass: the progress of a
- * prompt (LEVER_STAGE_PREFILL), the logits of lever_session_score, and a line of the log that says that a device failed
- * or a file is read through the page cache. These may call lever_session_cancel and lever_engine_set_budget, and
- * nothing else of the same engine.
+ * Callbacks come without a lock of the engine's and may call what they like, but close nothing that is at work, nor
+ * change the session that is (LEVER_E_ARGUMENT). Three come in the middle of a pass, progress of a prompt
+ * (LEVER_STAGE_PREFILL), logits of lever_session_score, and a line of the log that a device failed or a file is read
+ * through the page cache: of the same engine these may call lever_session_cancel and lever_engine_set_budget alone.
  *
  * Ownership. Strings and arrays in options are borrowed for the duration of the call. Pointers returned by accessors
  * are borrowed until their object is closed, or as stated. Every _close takes a pointer to the handle, accepts NULL and
@@ -451,8 +449,7 @@ typedef struct {
 
 LEVER_API void lever_pack_options_init(lever_pack_options *options);
 
-/* Writes the fast layout of `input_path` to `output_path`, through a temporary file, `output_path` with ".part" behind
- * it, that is renamed at the end. It is there, and this call's, from the first progress on. */
+/* Writes the fast layout to `output_path`.part, there from the first progress on, and renames it at the end. */
 LEVER_API lever_status lever_pack(const char *input_path, const char *output_path, const lever_pack_options *options,
                                   lever_error *error);
 
