@@ -187,6 +187,28 @@ static void test_cut_while_decoding(void **state) {
     lever_engine_close(&engine);
 }
 
+/* While blocks that are to go are leased, the old limit is in force; a pass on the device brings the new one. */
+static void test_a_cut_that_waits(void **state) {
+    (void)state;
+    enum { LEASES = 16 };
+    lever_engine_options options;
+    lever_error error;
+    lever_engine *engine = open_on_device(&options, 1);
+    lever_session *session = lv_test_session(engine);
+    const uint64_t limit = budget_for(engine, 0);
+    lv_lease leases[LEASES];
+    for (uint32_t b = 0; b < LEASES; b++) CHECK_OK(lv_store_acquire(engine->store, b, NULL, &leases[b], &error));
+    CHECK_OK(lever_engine_set_budget(engine, limit, &error));
+    assert_true(lv_ledger_limit(engine->ledger) > limit);
+    for (uint32_t b = 0; b < LEASES; b++) lv_store_release(engine->store, &leases[b]);
+    assert_true(lv_ledger_limit(engine->ledger) > limit);
+    check_answer(session, 0);
+    assert_int_equal(lv_ledger_limit(engine->ledger), limit);
+    assert_true(lv_ledger_used(engine->ledger) <= limit);
+    lever_session_close(&session);
+    lever_engine_close(&engine);
+}
+
 /* --- Several sessions --------------------------------------------------------------------------------------------- */
 
 /* Answers until it is told to stop, each prompt in turn. */
@@ -341,9 +363,8 @@ static void test_a_draft_leaves_the_device(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cut_while_decoding),
-        cmocka_unit_test(test_cut_while_several_decode),
-        cmocka_unit_test(test_watched_while_several_decode),
+        cmocka_unit_test(test_cut_while_decoding),        cmocka_unit_test(test_a_cut_that_waits),
+        cmocka_unit_test(test_cut_while_several_decode),  cmocka_unit_test(test_watched_while_several_decode),
         cmocka_unit_test(test_a_draft_leaves_the_device),
     };
     return cmocka_run_group_tests(tests, make_plain, NULL);
