@@ -31,7 +31,6 @@ TITLES = {
     "small": "SmolLM2-135M, Q4_1",
     "deep-q4_0": "deepened 1.5B, 140 layers, Q4_0",
     "draft-q8_0": "Qwen2.5-Coder-0.5B, Q8_0",
-    "draft-q4_0": "Qwen2.5-Coder-0.5B, Q4_0",
     "draft-q2_k": "Qwen2.5-Coder-0.5B, Q2_K",
     "draft-short": "Qwen2.5-Coder-0.5B, Q4_0, 18 of 24 layers",
 }

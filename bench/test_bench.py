@@ -173,6 +173,35 @@ class Reports(unittest.TestCase):
         self.assertEqual(arithmetic.mean_over_tasks(tasks, rows.TASKS), 2)
         self.assertIsNone(arithmetic.mean_over_tasks({}))
 
+    def test_speed_over_memory_resident_plain_decoding(self):
+        """Of the same prompt in the same run, whatever share the row has; tasks weigh alike, whatever they have in prompts."""
+        made = []
+        for prompt, task, rates in (("p1", "code", (1, 4, 5, 10)), ("p2", "code", (1, 6, 5, 10)), ("p3", "maths", (2, 3, 6, 12))):
+            for (budget, arm), rate in zip((("0%", "ar"), ("0%", "lever"), ("100%", "ar"), ("100%", "lever")), rates):
+                made.append(answer(arm, task, prompt, rate, pair=f"{budget} {prompt}", factors={"budget": budget}))
+        found = {(line["share"], line["strategy"]): line for line in reports.budget(made)}
+        streamed = found[0, "lever"]
+        self.assertEqual((streamed["n"], streamed["mean"], streamed["code"], streamed["least"], streamed["most"]), (3, 4, 5, 3, 6))
+        self.assertEqual((streamed["over plain"], streamed["over resident"]), ((5 + 1.5) / 2, (1 + 0.5) / 2))
+        self.assertEqual((found[100, "lever"]["over resident"], found[100, "ar"]["over resident"], found[0, "ar"]["over plain"]), (2, 1, None))
+        without = [row for row in made if row["factors"]["budget"] == "0%"]
+        self.assertEqual({line["over resident"] for line in reports.budget(without)}, {None})
+
+    def test_lines_stand_in_the_order_of_their_numbers(self):
+        (disk,) = [one for one in reports.REPORTS if one.name == "disk"]
+        made = [{**answer(arm, "code", "p", 1.0), "limits": {"read_bytes_per_second": speed}}
+                for speed, arms in ((1e9, ("lever", "ar")), (2e8, ("ar", "lever")), (2.5e9, ("ar",))) for arm in arms]
+        self.assertEqual([(line["GB/s"], line["strategy"]) for line in disk.table(made)],
+                         [(0.2, "lever"), (0.2, "ar"), (1, "lever"), (1, "ar"), (2.5, "ar")])
+
+    def test_a_draft_that_is_refused_is_a_line(self):
+        pair = {"models": [{"name": "t"}, {"name": "d"}]}
+        other = {"models": [{"name": "t"}, {"name": "stranger"}], "values": {}, "status": "failed", "reason": "their vocabularies differ"}
+        lines = reports.drafts([{**answer("lever", "code", "q", 0), **other}, answer("lever", "code", "p", 4.0, **pair)])
+        self.assertEqual([[line[key] for key in ("draft", "n", "mean", "code", "status", "message")] for line in lines],
+                         [["stranger", 0, None, None, "failed", "their vocabularies differ"], ["d", 1, 4, 4, "ok", ""]])
+        self.assertEqual(report.csv_text(lines).splitlines()[0], "draft,strategy,n,mean,least,most,code,status,message")
+
     def test_the_number_beside_a_mean_is_of_what_it_is_the_mean_of(self):
         made = [answer("lever", task, task, rate) for task, rate in (("code", 3), ("maths", 2), ("dialogue", 1), ("editing", 50))]
         (mean,) = self.lines(reports.speed(made), task="mean")
