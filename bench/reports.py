@@ -213,6 +213,9 @@ REPORTS = [
     Report("flash", "Bytes read and energy", "speed.jsonl", flash_and_energy, "as speed",
            Plot("bars", "task", "median", "strategy", "", "MiB read a token", only=("what", "MiB read a token"))),
     Report("entropy", "Could the streamed bytes shrink?", "entropy.jsonl", entropy,
-           f"python3 bench/entropy.py {WORK}/target-q4_0.gguf {WORK}/draft-q8_0.gguf target.gguf small.gguf --out {{raw}}/entropy.jsonl",
+           "llama-quantize --allow-requantize qwen2.5-coder-1.5b.gguf qwen2.5-coder-1.5b-q2_k.gguf Q2_K; "
+           "llama-quantize --allow-requantize smollm2-135m.gguf smollm2-f16.gguf F16; "
+           f"python3 bench/entropy.py {WORK}/target-q4_0.gguf {WORK}/draft-q8_0.gguf qwen2.5-coder-1.5b.gguf smollm2-135m.gguf "
+           "qwen2.5-coder-0.5b.gguf qwen2.5-coder-1.5b-q2_k.gguf smollm2-f16.gguf --out {raw}/entropy.jsonl",
            Plot("bars", ("type", "model"), "coded share", "", "", "share of the bytes that is left")),
 ]
