@@ -147,6 +147,7 @@ PHONES = f"python3 bench/phones.py --lever {LEVER} {PAIR} --out {{raw}}"
 RUN = "python3 bench/run.py"
 THREE = "--tasks code,maths,dialogue"
 TOKENS, RESIDENT = "tokens a second", "speed over memory-resident"
+TIMELINE = Plot("gantt", "begin", "track", "what", "ms", "")
 
 REPORTS = [
     Report("headline", "Equal memory", "headline*.jsonl chain*.jsonl", headline.headline,
@@ -193,9 +194,9 @@ REPORTS = [
            "as speed", Plot("bars", ("task", "strategy"), "median", "what", "", "seconds")),
     Report("stages", "Where the time of a token goes", "speed.jsonl", stages, "as speed",
            Plot("stack", "strategy", "mean", "stage", "", "ms a token")),
-    Report("timeline", "What runs when in three cycles of an answer", "timeline*.json.gz", traces.timeline,
+    Report("timeline", "What runs when in a few cycles of an answer", "timeline*.json.gz", traces.timeline,
            f"{LEVER} run {PAIR} --target-ram 0 --temp 0 -n 64 --trace {{raw}}/timeline.json --trace-format chrome 'Write a quicksort in C.'; "
-           "gzip -n {raw}/timeline.json", Plot("gantt", "begin", "track", "what", "ms", ""), reads="events"),
+           "gzip -n {raw}/timeline.json", TIMELINE, reads="events"),
     Report("phones", "Simulated phones", "phones-runs.csv", simulated.phones,
            f"{PHONES} runs --phones oneplus12 magicv5 honor500pro oneplus12:app magicv5:app honor500pro:app --per-task 1 --tokens 192",
            Plot("bars", ("phone", "section"), "over plain", "strategy", "", "speed over plain decoding", level=1)),
@@ -206,6 +207,10 @@ REPORTS = [
     Report("phones-ablation", "Simulated OnePlus 12: each part left out, over the whole", "phones-ablation.csv", simulated.ablation,
            f"{PHONES} ablation --per-task 1 --tokens 192",
            Plot("bars", "strategy", "over whole", ("section", "share"), "", "speed over the whole", level=1)),
+    Report("phones-timeline", "Simulated OnePlus 12: what runs when in a few cycles of an answer", "phones-timeline*.json.gz", traces.timeline,
+           f"{LEVER} run {PAIR} --phone oneplus12 --as llama-3.1-8b-q4_0,llama-3.2-1b-q4_0 --target-ram 0 --temp 0 -n 96 "
+           "--trace {raw}/phones-timeline.json --trace-format chrome 'Write a quicksort in C.'; gzip -n {raw}/phones-timeline.json",
+           TIMELINE, reads="events"),
     Report("acceptance", "Acceptance by depth", "trace.jsonl*", traces.acceptance, "as speed",
            Plot("lines", "depth", "measured", "", "depth in the tree", "share that was right"), reads="cycles"),
     Report("prediction", "Expected and measured time of a cycle", "trace.jsonl*", traces.prediction, "as speed",
