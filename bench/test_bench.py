@@ -467,6 +467,9 @@ class Published(unittest.TestCase):
                 self.assertTrue(file.read() == report.csv_text(self.tables[name.removesuffix(".csv")]), self.said(name))
 
     def test_every_figure_is_there(self):
+        for one in reports.REPORTS:
+            if one.plot and one.plot.kind in ("bars", "lines", "stack") and self.tables[one.name]:
+                self.assertGreater(len(plots.placed(self.tables[one.name], one.plot)), 0, one.name)
         wanted = {one.name + end for one in reports.REPORTS if one.plot and self.tables[one.name] for end in (".svg", ".png")}
         self.assertEqual({name for name in os.listdir(self.OUT) if name.endswith((".svg", ".png"))}, wanted)
 
