@@ -36,80 +36,87 @@ static bool parse_list(bench_lists *lists, const char *name, const char *text, a
 
 /* --- Arms --- */
 
-static bool set_fixed(lever_generate_options *how, const char *value) {
+static bool set_fixed(bench_arm *arm, const char *value) {
     uint64_t nodes;
     if (!lv_parse_u64(value, 1, 63, &nodes)) return false;
-    how->tree_nodes = (uint32_t)nodes;
+    arm->how.tree_nodes = (uint32_t)nodes;
     return true;
 }
 
-static bool set_head(lever_generate_options *how, const char *value) {
+static bool set_head(bench_arm *arm, const char *value) {
     static const char *const names[] = {"auto", "demand", "path", "all"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(value, names[i]) != 0) continue;
-        how->head = (lever_head_mode)i;
+        arm->how.head = (lever_head_mode)i;
         return true;
     }
     return false;
 }
 
-static bool set_no_ahead(lever_generate_options *how, const char *value) {
-    how->no_ahead = true;
+static bool set_no_ahead(bench_arm *arm, const char *value) {
+    arm->how.no_ahead = true;
     return value[0] == '\0';
 }
 
-static bool set_no_lookup(lever_generate_options *how, const char *value) {
-    how->no_lookup = true;
+static bool set_no_lookup(bench_arm *arm, const char *value) {
+    arm->how.no_lookup = true;
     return value[0] == '\0';
 }
 
-static bool set_no_prune(lever_generate_options *how, const char *value) {
-    how->no_prune = true;
+static bool set_no_prune(bench_arm *arm, const char *value) {
+    arm->how.no_prune = true;
     return value[0] == '\0';
 }
 
-static bool set_prune_forced(lever_generate_options *how, const char *value) {
-    how->prune_forced = true;
+static bool set_prune_forced(bench_arm *arm, const char *value) {
+    arm->how.prune_forced = true;
     return value[0] == '\0';
 }
 
-static bool set_prune_cap(lever_generate_options *how, const char *value) {
+static bool set_prune_cap(bench_arm *arm, const char *value) {
     uint64_t percent;
     if (!lv_parse_u64(value, 0, 100, &percent)) return false;
-    how->prune_cap = (int32_t)percent;
+    arm->how.prune_cap = (int32_t)percent;
     return true;
 }
 
-static bool set_longrun(lever_generate_options *how, const char *value) {
-    how->stop_rule = LEVER_STOP_LONGRUN;
+static bool set_longrun(bench_arm *arm, const char *value) {
+    arm->how.stop_rule = LEVER_STOP_LONGRUN;
     return value[0] == '\0';
 }
 
-static bool set_paper(lever_generate_options *how, const char *value) {
-    how->no_ahead = how->no_lookup = true;
-    how->stop_rule = LEVER_STOP_OWN;
+static bool set_paper(bench_arm *arm, const char *value) {
+    arm->how.no_ahead = arm->how.no_lookup = true;
+    arm->how.stop_rule = LEVER_STOP_OWN;
+    return value[0] == '\0';
+}
+
+static bool set_lru(bench_arm *arm, const char *value) {
+    arm->cache = LEVER_CACHE_LRU;
     return value[0] == '\0';
 }
 
 /* What may stand behind a strategy, each behind a plus. */
 static const struct {
     const char *name; /* with a colon where a value follows */
-    bool (*set)(lever_generate_options *how, const char *value);
+    bool (*set)(bench_arm *arm, const char *value);
 } modifiers[] = {
-    {"fixed:", set_fixed},         {"head:", set_head},        {"no-ahead", set_no_ahead},
-    {"no-lookup", set_no_lookup},  {"no-prune", set_no_prune}, {"prune-forced", set_prune_forced},
-    {"prune-cap:", set_prune_cap}, {"longrun", set_longrun},   {"paper", set_paper},
+    {"fixed:", set_fixed},         {"head:", set_head},
+    {"no-ahead", set_no_ahead},    {"no-lookup", set_no_lookup},
+    {"no-prune", set_no_prune},    {"prune-forced", set_prune_forced},
+    {"prune-cap:", set_prune_cap}, {"longrun", set_longrun},
+    {"paper", set_paper},          {"lru", set_lru},
 };
 
 #define ARMS_ALLOWED                                                                                    \
     "lever, ar, chain, chain:N (1 to 63) or edge, each perhaps with +no-ahead, +no-lookup, +no-prune, " \
     "+prune-cap:PCT, "                                                                                  \
-    "+prune-forced, +paper, +longrun, +fixed:N, +head:MODE"
+    "+prune-forced, +paper, +longrun, +fixed:N, +head:MODE, +lru"
 
-static bool apply_modifier(lever_generate_options *how, const char *word) {
+static bool apply_modifier(bench_arm *arm, const char *word) {
     for (size_t i = 0; i < sizeof modifiers / sizeof modifiers[0]; i++) {
         const size_t length = strlen(modifiers[i].name);
-        if (strncmp(word, modifiers[i].name, length) == 0) return modifiers[i].set(how, word + length);
+        if (strncmp(word, modifiers[i].name, length) == 0) return modifiers[i].set(arm, word + length);
     }
     return false;
 }
@@ -140,7 +147,7 @@ static bool add_arm(bench_lists *into, const char *word) {
     char *rest = copy;
     if (!apply_strategy(&arm->how, strsep(&rest, "+"))) return false;
     while (rest != NULL) {
-        if (!apply_modifier(&arm->how, strsep(&rest, "+"))) return false;
+        if (!apply_modifier(arm, strsep(&rest, "+"))) return false;
     }
     arm->drafts = arm->how.strategy != LEVER_STRATEGY_AR;
     return true;

@@ -15,6 +15,7 @@ typedef struct {
     char name[BENCH_NAME_BYTES]; /* as given: "lever+no-ahead" */
     bool drafts;                 /* false: plain, and no draft in memory */
     lever_generate_options how;  /* only what says how tokens are found is set */
+    lever_cache cache;           /* of its engines */
 } bench_arm;
 
 typedef struct {

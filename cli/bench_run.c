@@ -20,9 +20,10 @@ enum { WARM_UP_TOKENS = 8, LEARNING_TOKENS = 64, LABEL_BYTES = 48, PAIR_BYTES = 
 /* The engine that is open, or the reason why it is not. */
 typedef struct {
     talk opened;
-    bool tried; /* with the budget and the draft below */
+    bool tried; /* with what follows */
     size_t budget;
     bool drafts;
+    lever_cache cache;
     lever_status status;
     lever_error error;
 } workplace;
@@ -159,16 +160,17 @@ static void close_engine(workplace *place, limits *held) {
 static void open_place(bench *b, const bench_case *c) {
     const bench_setup *setup = b->setup;
     const bench_budget *budget = &setup->lists.budgets[c->budget];
-    const bool drafts = setup->lists.arms[c->arm].drafts;
+    const bench_arm *arm = &setup->lists.arms[c->arm];
     workplace *place = &b->place;
     close_engine(place, setup->held);
-    *place = (workplace){.tried = true, .budget = c->budget, .drafts = drafts};
+    *place = (workplace){.tried = true, .budget = c->budget, .drafts = arm->drafts, .cache = arm->cache};
     place->opened.options = setup->options;
 
     lever_engine_options options = setup->engine;
     char cache[PATH_BYTES];
     options.cache_dir = bench_caches_of(&setup->caches, c->arm, c->budget, cache) ? cache : NULL;
-    if (!drafts) options.draft_path = NULL;
+    if (!arm->drafts) options.draft_path = NULL;
+    options.cache = arm->cache;
     options.ram_bytes = budget->bytes;
     options.ram_unlimited = budget->bytes == 0 && budget->percent < 0;
     options.target_ram_percent = budget->percent;
@@ -187,11 +189,12 @@ static void open_place(bench *b, const bench_case *c) {
 static void open_engine(bench *b, const bench_case *c) {
     const bench_setup *setup = b->setup;
     workplace *place = &b->place;
-    const bool drafts = setup->lists.arms[c->arm].drafts;
+    const bench_arm *arm = &setup->lists.arms[c->arm];
     const bool in_vain = place->tried && place->status != LEVER_OK;
-    if (in_vain && place->budget == c->budget && place->drafts == drafts) return;
+    const bool again = place->budget == c->budget && place->drafts == arm->drafts && place->cache == arm->cache;
+    if (in_vain && again) return;
     bool *learned = &b->learned[c->arm][c->budget];
-    if (drafts && !*learned && setup->caches.folder[0] != '\0') {
+    if (arm->drafts && !*learned && setup->caches.folder[0] != '\0') {
         open_place(b, c);
         interrupt_watch(place->opened.session);
         if (place->status == LEVER_OK) place->status = learn(b, c, &place->error);

@@ -48,6 +48,7 @@ typedef struct {
 
 /* In the order of the enums of lever.h. */
 static const char *const strategies[] = {"lever", "ar", "chain", "edge", NULL};
+static const char *const caches[] = {"pin", "lru", NULL};
 static const char *const heads[] = {"auto", "demand", "path", "all", NULL};
 static const char *const stop_rules[] = {"own", "longrun", NULL};
 static const char *const device_uses[] = {"auto", "target", "draft", "both", NULL};
@@ -67,6 +68,10 @@ static const option_row table[] = {
      "memory for the whole process, or none for no limit (default: a share of what is free)", "700M", NULL},
     {"target-ram", 0, KIND_INTEGER, FIELD(target_ram_percent), ON_MODEL, 0, 100, "PCT",
      "share of the layers' bytes that stays in memory", "50", NULL},
+    {"cache", 0, KIND_CHOICE, FIELD(cache), ON_MODEL, 0, 0, "WHAT",
+     "what the layers' memory holds: blocks that are pinned (pin, default), or those used last (lru: none of them is "
+     "next, so nothing is saved until all fit; for comparison)",
+     "lru", caches},
     {"ctx", 0, KIND_COUNT, FIELD(context_tokens), ON_OPEN, 16, 16777216, "N",
      "tokens of context (default 4096, or what fits)", "4096", NULL},
     {"threads", 0, KIND_COUNT, FIELD(threads), ON_OPEN | ON_DOCTOR | ON_TRAIN, 1, 64, "N",
@@ -175,7 +180,7 @@ static const option_row table[] = {
     {"quick", 0, KIND_FLAG, FIELD(quick), ON_DOCTOR, 0, 0, NULL, "two seconds instead of ten", NULL, NULL},
     {"strategies", 0, KIND_TEXT, BENCH(strategies), ON_BENCH, 0, 0, "LIST",
      "of lever, ar, chain, chain:N, edge; behind one perhaps +no-ahead, +no-lookup, +no-prune, +prune-cap:PCT, "
-     "+prune-forced, +paper, +longrun, +fixed:N, +head:MODE (default lever,chain,edge,ar)",
+     "+prune-forced, +paper, +longrun, +fixed:N, +head:MODE, +lru (default lever,chain,edge,ar)",
      "lever,ar", NULL},
     {"budgets", 0, KIND_TEXT, BENCH(budgets), ON_BENCH, 0, 0, "LIST",
      "of memory for the whole process (900M), shares of the layers (50%), or none (default 7/8 of the target)",

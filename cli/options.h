@@ -54,6 +54,7 @@ typedef struct {
     uint64_t ram_bytes;
     bool ram_unlimited;
     int32_t target_ram_percent; /* -1: not given */
+    int32_t cache;              /* lever_cache */
     uint32_t context_tokens, threads, lanes;
     bool no_direct;
 

@@ -37,7 +37,8 @@ static void print_table(const char *path, const lever_plan *plan) {
            plan->layer_bytes > 0 ? 100.0 * (double)plan->pinned_bytes / (double)plan->layer_bytes : 0.0);
     printf("  head               %s, %s\n", size_of(plan->head_bytes).text,
            plan->head_pinned ? "stays in memory" : "streamed");
-    printf("  ring               %s\n", size_of(plan->ring_bytes).text);
+    printf("  ring               %s%s\n", size_of(plan->ring_bytes).text,
+           plan->cache == LEVER_CACHE_LRU ? ", a cache of the blocks used last" : "");
     if (plan->draft_used) {
         printf("  draft              stays in memory, %s\n", size_of(plan->draft_bytes).text);
     } else if (plan->draft_reason[0] != '\0') {
@@ -87,6 +88,7 @@ static bool print_json(const char *path, const lever_plan *plan, bool fits) {
     json_unsigned(&out, "pinned_bytes", plan->pinned_bytes);
     json_unsigned(&out, "head_bytes", plan->head_bytes);
     json_bool(&out, "head_pinned", plan->head_pinned);
+    json_text(&out, "cache", lever_cache_text(plan->cache));
     json_unsigned(&out, "ring_bytes", plan->ring_bytes);
     json_unsigned(&out, "pass_read_bytes", plan->pass_read_bytes);
     json_number(&out, "io_bytes_per_second", plan->io_bytes_per_second);

@@ -57,6 +57,8 @@ void statistics_write(json *out, const lever_statistics *s, double open_seconds,
     json_unsigned(out, "huge_page_bytes", s->huge_page_bytes);
     json_unsigned(out, "target_layers", layers_count);
     json_unsigned(out, "target_bytes_pinned", s->target_bytes_pinned);
+    json_text(out, "cache", lever_cache_text(s->cache));
+    json_unsigned(out, "cache_hit_bytes", s->cache_hit_bytes);
     json_unsigned(out, "ring_bytes", s->ring_bytes);
     write_energy(out, s);
 }

@@ -45,6 +45,7 @@ bool talk_engine_options(const cli_options *options, talk_paths *paths, lever_en
     engine->ram_bytes = options->ram_bytes;
     engine->ram_unlimited = options->ram_unlimited;
     engine->target_ram_percent = options->target_ram_percent;
+    engine->cache = (lever_cache)options->cache;
     engine->context_tokens = options->context_tokens;
     engine->threads = options->threads;
     engine->lanes = options->lanes;

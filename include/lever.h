@@ -134,11 +134,22 @@ typedef enum {
     LEVER_PHONE_NPU_NONE = 3
 } lever_phone_npu;
 
+/* What the layers get of the memory. A pass goes through them in a circle, so a cache of what was used last never has
+ * what comes next, unless it has everything: LRU is there to be compared with. */
+typedef enum {
+    LEVER_CACHE_PIN = 0, /* blocks that are chosen once, and stay */
+    LEVER_CACHE_LRU = 1  /* the blocks used last: slots of the ring, which no budget takes back */
+} lever_cache;
+
+/* "pin", "lru". */
+LEVER_API const char *lever_cache_text(lever_cache cache);
+
 typedef struct {
     const char *model_path;     /* GGUF (first file of a split set) or packed file; required */
     uint64_t ram_bytes;         /* budget of the whole process, at most what is free; 0: a stated share of that */
     bool ram_unlimited;         /* true: no budget at all (ram_bytes must be 0) */
     int target_ram_percent;     /* 0..100: share of the layer bytes to pin; -1: as the plan decides, or 0 on a phone */
+    lever_cache cache;          /* default: LEVER_CACHE_PIN */
     uint32_t context_tokens;    /* 0: 4096 or what fits */
     uint32_t sessions_max;      /* sessions open at once that the plan sets memory aside for; default 1 */
     uint32_t threads;           /* compute threads in all; 0: performance cores of this machine */
@@ -195,7 +206,8 @@ typedef struct {
     uint64_t pinned_bytes; /* of the layers */
     uint64_t head_bytes;
     bool head_pinned;
-    uint64_t ring_bytes;
+    lever_cache cache;
+    uint64_t ring_bytes;            /* with LEVER_CACHE_LRU all that the layers get */
     uint64_t pass_read_bytes;       /* read from flash for each decoded token */
     double io_bytes_per_second;     /* used for the estimate; 0: unknown */
     double memory_bytes_per_second; /* used for the estimate; 0: unknown */
@@ -217,7 +229,8 @@ LEVER_API void lever_engine_close(lever_engine **engine);
 
 /* Changes the budget while running, from any thread. A smaller budget unpins weights within one block's time; a larger
  * one is filled by pinning as blocks pass by, up to target_ram_percent where that was given. Sessions of sessions_max
- * that are not open yet keep their memory as long as pinned weights can make room. LEVER_E_BUDGET when `ram_bytes` is
+ * that are not open yet keep their memory as long as pinned weights can make room. The ring keeps its memory, so with
+ * LEVER_CACHE_LRU little can be given up. LEVER_E_BUDGET when `ram_bytes` is
  * below what cannot be given up; the budget then stays as it was. 0 lifts the limit. With watch_memory this is the most
  * from then on. */
 LEVER_API lever_status lever_engine_set_budget(lever_engine *engine, uint64_t ram_bytes, lever_error *error);
@@ -426,6 +439,8 @@ typedef struct {
     uint64_t rss_now;
     uint64_t huge_page_bytes;
     uint64_t target_bytes_pinned;
+    lever_cache cache;
+    uint64_t cache_hit_bytes; /* while decoding, of blocks that LEVER_CACHE_LRU had kept: nothing read them anew */
     uint64_t ring_bytes;
 
     /* While decoding: of the phone that is simulated, or of the processor where it tells; 0: unknown. */

@@ -55,13 +55,14 @@ static uint64_t left_below(const lever_engine *engine, uint64_t limit, uint64_t 
 }
 
 /* Has the blocks pinned that `left` bytes hold: the head first, since it is of one piece. A share that was asked for is
- * not passed, whatever is free. */
+ * not passed, whatever is free; of layers that a cache holds no block is pinned. */
 static void pin(lever_engine *engine, uint64_t left) {
     const lv_layout *layout = engine->weights->layout;
     const uint64_t head = lv_plan_head_bytes(layout);
     const bool head_pinned = left >= head;
     uint64_t layers = head_pinned ? left - head : left;
-    if (engine->options.target_ram_percent >= 0 && layers > engine->plan.pin_bytes) layers = engine->plan.pin_bytes;
+    const bool bounded = engine->options.target_ram_percent >= 0 || engine->options.cache == LEVER_CACHE_LRU;
+    if (bounded && layers > engine->plan.pin_bytes) layers = engine->plan.pin_bytes;
     lv_plan_pins(layout, head_pinned, layers, engine->pinned);
     engine->pin_bytes = left;
     lv_store_set_pinned(engine->store, engine->pinned);

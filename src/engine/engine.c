@@ -32,6 +32,10 @@ void lever_engine_options_init(lever_engine_options *options) {
     options->direct_io = true;
 }
 
+const char *lever_cache_text(lever_cache cache) {
+    return cache == LEVER_CACHE_LRU ? "lru" : "pin";
+}
+
 static lever_status check_options(const lever_engine_options *options, lever_error *error) {
     if (!options) return lv_fail(error, LEVER_E_ARGUMENT, "the engine's options are NULL");
     if (!options->model_path || !options->model_path[0]) {
@@ -66,6 +70,9 @@ static lever_status check_options(const lever_engine_options *options, lever_err
     if (block != 0 && (block < LV_BLOCK_BYTES_MIN || block > LV_BLOCK_BYTES_MAX)) {
         return lv_fail(error, LEVER_E_ARGUMENT, "block_bytes is %llu; give 65536 to 33554432, or 0",
                        (unsigned long long)block);
+    }
+    if ((unsigned)options->cache > LEVER_CACHE_LRU) {
+        return lv_fail(error, LEVER_E_ARGUMENT, "cache is %d; give one of lever_cache", (int)options->cache);
     }
     if ((unsigned)options->device_use > LEVER_DEVICE_BOTH) {
         return lv_fail(error, LEVER_E_ARGUMENT, "device_use is %d; give one of lever_device_use",
@@ -186,6 +193,7 @@ static lever_status gather_input(const lever_engine_options *options, const lv_e
                           lv_plan_store_bytes(files->weights->layout) +
                           (has_predictor ? lv_predictor_file_memory(files->model) : 0),
         .target_ram_percent = options->target_ram_percent,
+        .cache = options->cache,
         .context_tokens = options->context_tokens,
         .sessions_max = options->sessions_max,
         .threads = threads_of(options),
@@ -269,6 +277,7 @@ static lever_status open_store(lever_engine *engine, lever_error *error) {
         .layout = layout,
         .pinned = engine->pinned,
         .slots_count = engine->plan.slots_count,
+        .keeps = engine->options.cache == LEVER_CACHE_LRU,
         .lanes = engine->lanes,
         .huge_pages = engine->options.huge_pages,
         .verify = engine->options.verify_checksums,
@@ -395,13 +404,15 @@ static uint64_t session_bytes(const lever_engine *engine) {
            (engine->options.no_predictor ? 0 : lv_predictor_session_memory(engine->model, engine->options.learn));
 }
 
-/* The share of the target that stays in memory is the phone's; here the models may have what there is, both of them. */
+/* The share of the target that stays in memory is the phone's; here the models may have what there is, both of them. Of
+ * a cache that holds less than everything the phone has nothing. */
 static lever_status open_phone(lever_engine *engine, lever_error *error) {
     if (!engine->options.phone) return LEVER_OK;
     LV_TRY(lv_phone_open(&engine->phone, engine->options.phone, engine->ledger, error));
     engine->phone->npu = engine->options.phone_npu;
     const int percent = engine->options.target_ram_percent;
-    engine->phone->pinned_share = percent < 0 ? 0 : percent / 100.0;
+    const bool misses = engine->options.cache == LEVER_CACHE_LRU && percent < 100;
+    engine->phone->pinned_share = percent < 0 || misses ? 0 : percent / 100.0;
     engine->options.target_ram_percent = -1;
     engine->options.draft_forced = true;
     return LEVER_OK;

@@ -447,6 +447,7 @@ static void fill_statistics(generation *g) {
     s->padded_layer_rows = now.forward.padded_layer_rows - before->forward.padded_layer_rows;
     s->layer_rows = now.forward.layer_rows - before->forward.layer_rows;
     s->bytes_read = now.store.bytes_read - before->store.bytes_read;
+    s->cache_hit_bytes = now.store.hit_bytes - before->store.hit_bytes;
     s->io_seconds = lv_seconds(now.store.busy_ns - before->store.busy_ns);
     s->compute_seconds = lv_seconds(now.forward.compute_ns - before->forward.compute_ns);
     s->head_seconds = lv_seconds(now.forward.head_ns - before->forward.head_ns);

@@ -4,6 +4,9 @@
  * Each step takes a share of what is left, so that a small budget is not spent on one thing. The head comes before the
  * layers only because it is of one piece: a pinned byte saves a read byte of each pass wherever it lies.
  *
+ * A cache of the blocks used last gets what would be pinned, as slots behind those that the ring has anyway. All else
+ * is chosen as if the layers were pinned, so that a comparison is one of what the memory holds and of nothing else.
+ *
  * A draft is one row: what the target gets is chosen from what it leaves. Whether it is worth its memory is a guess
  * from rates and from what real pairs gave; costs that are measured while running come too late for a decision about
  * memory.
@@ -17,6 +20,7 @@
 #include "base/thread.h"
 #include "engine/draft_model.h"
 #include "engine/session_state.h"
+#include "flash/ring.h"
 #include "spec/candidates.h"
 
 enum {
@@ -281,6 +285,21 @@ static layout_choice least_choice(const lv_plan_input *in) {
     return c;
 }
 
+/* More slots than hold everything that streams are of no use. */
+static void give_to_ring(const lv_plan_input *in, layout_choice *c, uint64_t bytes) {
+    const uint32_t most = c->head_pinned ? in->layout->head_block_first : in->layout->blocks_count;
+    if (c->slots_count >= most) return;
+    const uint64_t more = bytes / (in->layout->slot_bytes + sizeof(lv_slot));
+    c->slots_count += (uint32_t)min_u64(more, most - c->slots_count);
+}
+
+/* What the layers take when all of them are in memory, beside what is chosen already. */
+static uint64_t all_layers_bytes(const lv_plan_input *in, const layout_choice *c) {
+    if (in->cache == LEVER_CACHE_PIN) return layers_memory_bytes(in->layout);
+    const uint32_t slots = in->layout->head_block_first;
+    return c->slots_count >= slots ? 0 : (slots - c->slots_count) * (in->layout->slot_bytes + sizeof(lv_slot));
+}
+
 /* Everything pinned, the largest context and rows: an upper end for the table. */
 static uint64_t all_bytes(const lv_plan_input *in) {
     lv_plan_input unlimited = *in;
@@ -290,7 +309,7 @@ static uint64_t all_bytes(const lv_plan_input *in) {
     choose_ring(&unlimited, &c);
     choose_rows(&unlimited, &c);
     c.head_pinned = true;
-    return total_of(&unlimited, &c) + layers_memory_bytes(in->layout);
+    return total_of(&unlimited, &c) + all_layers_bytes(in, &c);
 }
 
 static void estimate_speed(const lv_plan_input *in, lever_plan *table) {
@@ -312,13 +331,22 @@ static void estimate_speed(const lv_plan_input *in, lever_plan *table) {
 }
 
 static uint64_t read_bytes_of_pass(const lv_plan_input *in, const lv_plan_choice *choice) {
+    const uint32_t streamed = choice->head_pinned ? in->layout->head_block_first : in->layout->blocks_count;
     uint64_t read = choice->head_pinned ? 0 : in->layout->head_bytes;
+    if (in->cache == LEVER_CACHE_LRU && choice->slots_count >= streamed) return 0;
     return read + in->layout->layer_bytes - choice->table.pinned_bytes;
 }
 
-static void finish_choice(const lv_plan_input *in, const layout_choice *c, uint64_t pin_bytes, lv_plan_choice *choice) {
+/* `layers_bytes`: what the layers get. */
+static void finish_choice(const lv_plan_input *in, const layout_choice *chosen, uint64_t layers_bytes,
+                          lv_plan_choice *choice) {
     lever_plan *table = &choice->table;
+    layout_choice spent = *chosen;
+    const layout_choice *c = &spent;
+    const bool pins = in->cache == LEVER_CACHE_PIN;
+    if (!pins) give_to_ring(in, &spent, layers_bytes);
     fill_table(in, c, table);
+    table->cache = in->cache;
     choice->context_tokens = table->context_tokens = c->context_tokens;
     choice->slots_count = c->slots_count;
     choice->rows_max = table->prefill_rows = row_choices[c->rows_choice].rows_max;
@@ -326,9 +354,9 @@ static void finish_choice(const lv_plan_input *in, const layout_choice *c, uint6
     choice->logits_rows = logits_rows(in);
     choice->embedding_rows = embedding_rows(in);
     table->draft_used = in->draft.model != NULL;
-    choice->leases_max = c->slots_count / 2;
+    choice->leases_max = chosen->slots_count / 2;
     choice->head_pinned = table->head_pinned = c->head_pinned;
-    choice->pin_bytes = min_u64(pin_bytes, layers_memory_bytes(in->layout));
+    choice->pin_bytes = pins ? min_u64(layers_bytes, layers_memory_bytes(in->layout)) : 0;
     add_row(table, LV_MEM_PINNED, choice->pin_bytes);
     /* Memory of a pinned block is its bytes rounded to pages: near enough for a table. */
     table->pinned_bytes = min_u64(choice->pin_bytes, in->layout->layer_bytes);

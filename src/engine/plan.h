@@ -31,6 +31,7 @@ typedef struct {
     uint64_t budget_bytes;  /* LV_LEDGER_UNLIMITED: none */
     bool budget_is_default;
     int target_ram_percent;  /* -1: as the plan decides */
+    lever_cache cache;       /* LRU: the ring gets what would be pinned of the layers */
     uint32_t context_tokens; /* 0: 4096 or what fits */
     uint32_t sessions_max;
     uint32_t threads, lanes;

@@ -183,6 +183,7 @@ void lv_residency_forget(lever_engine *engine, lv_speculation *speculation) {
 
 uint64_t lv_residency_streamed_bytes(const lever_engine *engine) {
     const lv_layout *layout = engine->weights->layout;
+    if (engine->options.cache == LEVER_CACHE_LRU && engine->plan.table.pass_read_bytes == 0) return 0;
     const uint64_t head = lv_ledger_used_by(engine->ledger, LV_MEM_HEAD); /* in whole pages */
     lv_store_counters store;
     lv_store_get_counters(engine->store, &store);
@@ -206,7 +207,8 @@ bool lv_residency_is_better_without(const lever_engine *engine, const lv_specula
                                     const lv_residency_progress *progress, double *tokens_per_second) {
     const lever_plan *table = &engine->plan.table;
     if (!lv_residency_is_judged(engine, progress)) return false;
-    const uint64_t given_up = engine->residency.weight_bytes + lv_speculation_memory_bytes(speculation);
+    const bool pins = engine->options.cache == LEVER_CACHE_PIN;
+    const uint64_t given_up = pins ? engine->residency.weight_bytes + lv_speculation_memory_bytes(speculation) : 0;
     const uint64_t streamed = progress->streamed_bytes, read_bytes = streamed > given_up ? streamed - given_up : 0;
     const double io =
         lv_plan_rate_or(progress->reading_seconds > 0 ? (double)progress->bytes_read / progress->reading_seconds

@@ -6,6 +6,7 @@
  * instead, as they pass by. The weights are read again for a later answer: the next but one after the first time, then
  * ever more seldom as long as it does not pay; the cache is computed anew from the text. Caches of other sessions stay.
  * Text does not depend on it.
+ * Where layers are not pinned (LEVER_CACHE_LRU), the draft may leave all the same; its memory then stays unused.
  *
  * Who computes with the draft has entered; it leaves only when nobody else is in. While it is read for one call, others
  * go on without it. Any thread, with no lock held: messages and progress are given out from here. */

@@ -412,5 +412,6 @@ void lever_session_get_statistics(const lever_session *session, lever_statistics
     statistics->rss_now = memory.rss_bytes;
     statistics->huge_page_bytes = memory.huge_page_bytes;
     statistics->target_bytes_pinned = store.pinned_bytes;
+    statistics->cache = engine->options.cache;
     statistics->ring_bytes = store.ring_bytes;
 }

@@ -4,7 +4,10 @@
  * walk over all of them is cheaper than anything clever. The next block is worked out when a lane asks for it, from the
  * last one taken, so that pinning and unpinning while running need no repair here: the sequence just skips what is
  * resident at that moment. Entries that became useless are passed over when the consumer asks for what stands behind
- * them. */
+ * them.
+ *
+ * Of a cache nothing more has to be known than what lies in each slot: lanes that read ahead use a block when they take
+ * it, so the order of use is the order of the sequence numbers. */
 #include "flash/ring.h"
 
 #include <assert.h>
@@ -69,23 +72,57 @@ static lv_slot *find(lv_ring *ring, uint32_t block) {
     return found;
 }
 
-bool lv_ring_take(lv_ring *ring, uint32_t *out) {
-    uint32_t slot = 0;
-    while (slot < ring->slots_count && ring->slots[slot].state != LV_SLOT_FREE) slot++;
-    if (slot == ring->slots_count) return false;
+/* --- Taking ------------------------------------------------------------------------------------------------------- */
 
-    uint32_t block = ring->block_restart;
-    if (block == LV_BLOCK_NONE)
-        block = block_after(ring, ring->block_last);
-    else if (ring->resident[block])
-        block = block_after(ring, block);
-    if (block == LV_BLOCK_NONE) return false;
+static uint32_t next_block(const lv_ring *ring) {
+    const uint32_t restart = ring->block_restart;
+    if (restart == LV_BLOCK_NONE) return block_after(ring, ring->block_last);
+    return ring->resident[restart] ? block_after(ring, restart) : restart;
+}
+
+static void enter_sequence(lv_ring *ring, lv_slot *slot, uint32_t block, lv_slot_state state) {
     ring->block_restart = LV_BLOCK_NONE;
     ring->block_last = block;
-    ring->slots[slot].state = LV_SLOT_READING;
-    ring->slots[slot].block = block;
-    ring->slots[slot].sequence = ring->sequence_next++;
-    *out = slot;
+    slot->state = state;
+    slot->block = block;
+    slot->sequence = ring->sequence_next++;
+}
+
+/* With a cache, what is next and still there needs no reading. Each takes up a free slot, so this ends. */
+static void revive(lv_ring *ring) {
+    for (uint32_t i = 0; ring->keeps && i < ring->slots_count; i++) {
+        const uint32_t block = next_block(ring);
+        lv_slot *kept = NULL;
+        for (uint32_t s = 0; s < ring->slots_count && kept == NULL; s++) {
+            lv_slot *slot = &ring->slots[s];
+            if (slot->state == LV_SLOT_FREE && slot->whole && slot->block == block) kept = slot;
+        }
+        if (kept == NULL) return;
+        enter_sequence(ring, kept, block, LV_SLOT_READY);
+    }
+}
+
+/* Of a cache the one that was used the longest ago, those that hold nothing before all others. */
+static lv_slot *find_free(lv_ring *ring) {
+    lv_slot *found = NULL;
+    for (uint32_t i = 0; i < ring->slots_count; i++) {
+        lv_slot *slot = &ring->slots[i];
+        if (slot->state != LV_SLOT_FREE) continue;
+        if (!ring->keeps || !slot->whole) return slot;
+        if (found == NULL || slot->sequence < found->sequence) found = slot;
+    }
+    return found;
+}
+
+bool lv_ring_take(lv_ring *ring, uint32_t *out) {
+    revive(ring);
+    lv_slot *slot = find_free(ring);
+    if (slot == NULL) return false;
+    const uint32_t block = next_block(ring);
+    if (block == LV_BLOCK_NONE) return false;
+    enter_sequence(ring, slot, block, LV_SLOT_READING);
+    slot->used = false;
+    *out = (uint32_t)(slot - ring->slots);
     return true;
 }
 
@@ -93,6 +130,7 @@ void lv_ring_finish(lv_ring *ring, uint32_t index, size_t skip, lever_status sta
     lv_slot *slot = &ring->slots[index];
     assert(slot->state == LV_SLOT_READING || slot->state == LV_SLOT_ABANDONED);
     slot->skip = skip;
+    slot->whole = status == LEVER_OK;
     if (slot->state == LV_SLOT_ABANDONED) {
         slot->state = LV_SLOT_FREE;
     } else if (status == LEVER_OK) {
@@ -103,9 +141,13 @@ void lv_ring_finish(lv_ring *ring, uint32_t index, size_t skip, lever_status sta
     }
 }
 
+/* --- Leasing ------------------------------------------------------------------------------------------------------ */
+
 static void lease(lv_ring *ring, lv_slot *leased) {
     for (uint32_t i = 0; i < ring->slots_count; i++)
         if (ring->slots[i].sequence < leased->sequence) drop(&ring->slots[i]);
+    if (leased->used) ring->hit_bytes += ring->layout->blocks[leased->block].bytes;
+    leased->used = true;
     leased->state = LV_SLOT_LEASED;
     ring->leased_count++;
 }
@@ -115,7 +157,9 @@ lv_want lv_ring_want(lv_ring *ring, uint32_t block, uint32_t *out) {
     if (slot == NULL) {
         if (ring->leased_count == ring->slots_count) return LV_WANT_STUCK;
         if (ring->block_restart != block) lv_ring_restart(ring, block);
-        return LV_WANT_PENDING;
+        revive(ring);
+        slot = find(ring, block);
+        if (slot == NULL) return LV_WANT_PENDING;
     }
     *out = (uint32_t)(slot - ring->slots);
     if (slot->state == LV_SLOT_FAILED) return LV_WANT_FAILED;

@@ -6,6 +6,9 @@
  * is either in a slot, being read, or the next to be read; and that a slot that is leased or being read into is never
  * given to anyone else.
  *
+ * With `keeps` the ring is a cache of the blocks used last: a free slot still holds its block, the one used the longest
+ * ago is the first to be read into, and what is next in the sequence and still there takes its place in it unread.
+ *
  *     FREE --take--> READING --finish--> READY --want--> LEASED --release--> FREE
  *                       |  '--finish--> FAILED --want, then restart--> FREE
  *                       '--(passed over)--> ABANDONED --finish--> FREE */
@@ -30,6 +33,8 @@ typedef struct {
     uint32_t block;
     uint64_t sequence; /* position in the sequence of reads: lower is nearer to the consumer */
     size_t skip;       /* bytes of the slot before the block's first byte */
+    bool whole;        /* `block` has been read into it, all of it */
+    bool used;         /* and was leased since */
     lever_error error; /* of a FAILED one */
 } lv_slot;
 
@@ -37,6 +42,8 @@ typedef struct {
     const lv_layout *layout;
     bool *resident; /* blocks_count: not read through the ring; written by the store */
     bool head_wanted;
+    bool keeps;         /* set before the first block is taken */
+    uint64_t hit_bytes; /* of the blocks that were leased again without having been read again */
     lv_slot *slots;
     uint32_t slots_count, leased_count;
     uint32_t block_last;    /* the last one taken; LV_BLOCK_NONE: none yet */

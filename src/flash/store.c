@@ -127,6 +127,7 @@ lever_status lv_store_open(lv_store **out, const lv_store_options *options, leve
         return status;
     }
     status = lv_ring_open(&store->ring, store->layout, options->slots_count, options->ledger, error);
+    store->ring.keeps = options->keeps;
     if (status == LEVER_OK)
         status = lv_pins_open(&store->pins, store->layout, store->ring.resident, options->ledger, error);
     if (status == LEVER_OK)
@@ -316,6 +317,7 @@ void lv_store_get_counters(lv_store *store, lv_store_counters *counters) {
     pthread_mutex_lock(&store->lock);
     *counters = store->counters;
     counters->pinned_bytes = store->pins.layer_bytes;
+    counters->hit_bytes = store->ring.hit_bytes;
     if (store->reads_in_flight > 0) counters->busy_ns += lv_clock_now_ns(store->options.clock) - store->busy_since_ns;
     pthread_mutex_unlock(&store->lock);
 }

@@ -34,6 +34,7 @@ typedef struct {
     lv_category
         pinned_category;  /* what pinned blocks of layers are booked as; 0: LV_MEM_PINNED. The head's: LV_MEM_HEAD */
     uint32_t slots_count; /* 0 only when every block is pinned; else at least 2 */
+    bool keeps;           /* the ring is a cache of the blocks used last (ring.h) */
     uint32_t lanes;
     bool huge_pages;
     bool verify;                   /* packed files: check each chunk when it is read the first time */
@@ -87,6 +88,7 @@ typedef struct {
     uint64_t wait_ns;      /* time the consumer waited in acquire */
     uint64_t pinned_bytes; /* of the layers' blocks, now */
     uint64_t ring_bytes;
+    uint64_t hit_bytes; /* of blocks that were leased again, and had not to be read again: the ring keeps them */
 } lv_store_counters;
 
 void lv_store_get_counters(lv_store *store, lv_store_counters *counters);

@@ -69,6 +69,14 @@ class Rows(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual([row["arm"] for row in read("turns.jsonl")], ["lever", "edge", "ar", "ar", "edge", "lever"])
 
+    def test_an_arm_may_cache_instead_of_pinning(self):
+        done = bench("--budgets", "50%", "--tasks", "code", "--strategies", "lever,lever+lru,ar+lru", "--out", "lru.jsonl")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = {row["arm"]: row["values"] for row in read("lru.jsonl")}
+        self.assertEqual([values["cache"] for values in found.values()], ["pin", "lru", "lru"])
+        self.assertGreater(found["lever"]["target_bytes_pinned"], 0)
+        self.assertEqual(found["lever+lru"]["target_bytes_pinned"] + found["ar+lru"]["target_bytes_pinned"], 0)
+
     def test_traces_name_their_rows(self):
         done = bench("--budgets", "none", "--tasks", "code", "--out", "traced.jsonl", "--trace", "traces.jsonl")
         self.assertEqual(done.returncode, 0, done.stderr)

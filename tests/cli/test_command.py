@@ -21,7 +21,7 @@ first_token_seconds decode_seconds tokens_per_second strategy cycles tokens_per_
 nodes_padded nodes_pruned nodes_accepted layer_rows device_layer_rows padded_layer_rows bytes_read bytes_per_token io_seconds io_bandwidth io_utilisation
 compute_seconds draft_seconds draft_hidden_seconds ahead_hit_rate cycles_scored prune_recall draft_dropped draft_away head_seconds
 ram_budget ram_peak rss_peak
-huge_page_bytes target_layers target_bytes_pinned ring_bytes seed""".split()
+huge_page_bytes target_layers target_bytes_pinned cache cache_hit_bytes ring_bytes seed""".split()
 
 
 def run_json(*words, **more):
@@ -341,6 +341,21 @@ class Files(unittest.TestCase):
                 done = lever("run", "-m", os.path.join(MODELS, name), "--raw", "-n", "4", "-q", "--json", "hello")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertGreater(json.loads(done.stdout)["completion_tokens"], 0)
+
+    def test_a_cache_of_what_was_used_last(self):
+        words = ("plan", "-m", MODEL, "--target-ram", "50", "--json")
+        pinned, cached = (json.loads(lever(*words, "--cache", cache).stdout) for cache in ("pin", "lru"))
+        self.assertEqual((pinned["cache"], cached["cache"]), ("pin", "lru"))
+        self.assertGreater(pinned["pinned_bytes"], 0)
+        self.assertEqual(cached["pinned_bytes"], 0)
+        self.assertIn(b"a cache of the blocks used last", lever(*words[:-1], "--cache", "lru").stdout)
+        words = ("-n", "12", "--temp", "0", "--target-ram", "50", "hello")
+        pinned, cached = (run_json("--cache", cache, *words) for cache in ("pin", "lru"))
+        self.assertEqual((pinned["cache"], cached["cache"]), ("pin", "lru"))
+        self.assertEqual(cached["text"], pinned["text"])
+        self.assertEqual((cached["target_bytes_pinned"], cached["cache_hit_bytes"]), (0, 0))
+        self.assertGreater(cached["bytes_read"], pinned["bytes_read"])
+        self.assertEqual(lever("run", "--cache", "most", "hello").returncode, 2)
 
     def test_plan_and_doctor_as_json(self):
         plan = json.loads(lever("plan", "-m", MODEL, "--ram", "200M", "--json").stdout)

@@ -161,6 +161,7 @@ lever_status world_open(world *w, const char *path, const world_options *options
                                           .layout = w->layout,
                                           .pinned = w->pinned,
                                           .slots_count = options->slots,
+                                          .keeps = options->keeps,
                                           .lanes = options->lanes,
                                           .huge_pages = false,
                                           .verify = options->verify,

@@ -31,13 +31,13 @@ static void words_become_arms_and_budgets(void **state) {
     cli_options options = {
         .bench = {.strategies =
                       "ar,chain:5,edge,lever+no-ahead+fixed:16,lever+head:path+longrun,lever+paper,lever+no-prune,"
-                      "lever+prune-forced+prune-cap:0",
+                      "lever+prune-forced+prune-cap:0,ar+lru",
                   .budgets = "900M,50%,none",
                   .temperatures = "0,0.8",
                   .lengths = "32,1024"}};
     bench_lists lists;
     assert_true(bench_lists_parse(&lists, &options, 0, message));
-    assert_int_equal(lists.arms_count, 8);
+    assert_int_equal(lists.arms_count, 9);
     assert_false(lists.arms[0].drafts);
     assert_int_equal(lists.arms[1].how.strategy, LEVER_STRATEGY_CHAIN);
     assert_int_equal(lists.arms[1].how.chain_length, 5);
@@ -50,6 +50,8 @@ static void words_become_arms_and_budgets(void **state) {
     assert_true(lists.arms[6].how.no_prune && !lists.arms[5].how.no_prune);
     assert_true(lists.arms[7].how.prune_forced);
     assert_int_equal(lists.arms[7].how.prune_cap, 0);
+    assert_int_equal(lists.arms[7].cache, LEVER_CACHE_PIN);
+    assert_true(lists.arms[8].cache == LEVER_CACHE_LRU && !lists.arms[8].drafts);
     assert_int_equal(lists.budgets[0].bytes, 900u << 20);
     assert_int_equal(lists.budgets[0].percent, -1);
     assert_int_equal(lists.budgets[1].percent, 50);
@@ -78,6 +80,7 @@ static void wrong_words_are_named(void **state) {
         {.strategies = "lever,,ar", .said = "''"},
         {.strategies = "lever+no-head", .said = "'lever+no-head'"},
         {.strategies = "lever+no-aheads", .said = "'lever+no-aheads'"},
+        {.strategies = "lever+lru:1", .said = "'lever+lru:1'"},
         {.strategies = "lever+prune-cap:101", .said = "'lever+prune-cap:101'"},
         {.strategies = "chain:0", .said = "'chain:0'"},
         {.strategies = "lever+fixed:64", .said = "'lever+fixed:64'"},

@@ -188,6 +188,47 @@ static void test_share_of_the_layers(void **state) {
     assert_true(choice.rows_max >= 512);
 }
 
+/* A cache of the blocks used last: the ring has what the layers would have, all else is as it was. */
+static void test_cache_of_what_was_used_last(void **state) {
+    const world *w = *state;
+    const uint64_t slot = w->layout->slot_bytes;
+    lv_plan_choice pins, cache;
+    lever_error error;
+    lv_plan_input in = input_of(w, LV_LEDGER_UNLIMITED);
+    in.cache = LEVER_CACHE_LRU;
+    CHECK_OK(lv_plan_choose(&in, &cache, &error));
+    const uint64_t least = cache.table.least_bytes, all = cache.table.all_bytes;
+    for (uint64_t budget = least; budget < all + (64u << 20); budget += 5u << 20) {
+        in = input_of(w, budget);
+        CHECK_OK(lv_plan_choose(&in, &pins, &error));
+        in.cache = LEVER_CACHE_LRU;
+        CHECK_OK(lv_plan_choose(&in, &cache, &error));
+        const lever_plan *t = &cache.table;
+        assert_int_equal(t->cache, LEVER_CACHE_LRU);
+        assert_true(t->total_bytes <= budget);
+        assert_true(cache.pin_bytes == 0 && t->pinned_bytes == 0 && t->head_pinned == pins.head_pinned);
+        assert_int_equal(t->ring_bytes, cache.slots_count * slot);
+        assert_true(cache.rows_max == pins.rows_max && cache.context_tokens == pins.context_tokens);
+        assert_int_equal(cache.leases_max, pins.leases_max);
+        const bool fits = cache.slots_count >= w->layout->head_block_first && t->head_pinned;
+        assert_int_equal(t->pass_read_bytes, fits ? 0 : t->layer_bytes + (t->head_pinned ? 0 : t->head_bytes));
+        if (!fits) assert_true(t->total_bytes + slot + (1u << 20) > pins.table.total_bytes);
+    }
+    assert_int_equal(cache.table.pass_read_bytes, 0);
+    assert_int_equal(cache.slots_count, w->layout->head_block_first);
+    in = input_of(w, all);
+    in.cache = LEVER_CACHE_LRU;
+    CHECK_OK(lv_plan_choose(&in, &cache, &error));
+    assert_int_equal(cache.table.pass_read_bytes, 0);
+    in.target_ram_percent = 50;
+    in.budget_bytes = LV_LEDGER_UNLIMITED;
+    CHECK_OK(lv_plan_choose(&in, &cache, &error));
+    in.target_ram_percent = 0;
+    CHECK_OK(lv_plan_choose(&in, &pins, &error));
+    const uint64_t more = cache.table.ring_bytes - pins.table.ring_bytes, half = w->layout->layer_bytes / 2;
+    assert_true(more <= half + (1u << 20) && more + slot + (1u << 20) > half);
+}
+
 static void test_context(void **state) {
     const world *w = *state;
     lv_plan_choice choice;
@@ -397,6 +438,7 @@ static void test_speeds(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_budget_is_passed),
+        cmocka_unit_test(test_cache_of_what_was_used_last),
         cmocka_unit_test(test_a_budget_above_what_is_free),
         cmocka_unit_test(test_all_bytes_pins_all),
         cmocka_unit_test(test_share_of_the_layers),

@@ -176,10 +176,100 @@ static void nothing_is_read_twice_in_order(void **state) {
     }
 }
 
+/* --- A cache of the blocks used last ------------------------------------------------------------------------------ */
+
+enum { CIRCLE = 10, CIRCLES = 4 };
+
+/* A textbook's: blocks from the one used last to the one used the longest ago, which goes first. Returns the hits. */
+static uint32_t replay_textbook(uint32_t capacity) {
+    uint32_t held[CIRCLE], count = 0, hits = 0;
+    for (uint32_t use = 0; use < CIRCLE * CIRCLES; use++) {
+        uint32_t at = 0;
+        while (at < count && held[at] != use % CIRCLE) at++;
+        if (at < count) {
+            hits++;
+        } else if (count < capacity) {
+            count++;
+        } else {
+            at = count - 1;
+        }
+        memmove(held + 1, held, at * sizeof(held[0]));
+        held[0] = use % CIRCLE;
+    }
+    return hits;
+}
+
+/* The same with a ring, whose lanes run `ahead` blocks in front of the consumer. Returns the hits; *reads as many
+ * blocks as were read, whether they were used yet or not. */
+static uint32_t replay_ring(uint32_t slots_count, uint32_t ahead, uint32_t *reads) {
+    static lv_block circle[CIRCLE];
+    static const lv_layout round = {.blocks = circle, .blocks_count = CIRCLE, .head_block_first = CIRCLE};
+    lv_ring ring;
+    lever_error error;
+    for (uint32_t i = 0; i < CIRCLE; i++) circle[i].bytes = 1;
+    assert_int_equal(lv_ring_open(&ring, &round, slots_count, NULL, &error), LEVER_OK);
+    ring.keeps = true;
+    *reads = 0;
+    for (uint32_t use = 0; use < CIRCLE * CIRCLES; use++) {
+        uint32_t slot = 0;
+        while (ring.sequence_next < use + ahead && lv_ring_take(&ring, &slot)) {
+            lv_ring_finish(&ring, slot, 0, LEVER_OK, NULL);
+            *reads += 1;
+        }
+        assert_int_equal(lv_ring_want(&ring, use % CIRCLE, &slot), LV_WANT_LEASED);
+        assert_int_equal(ring.slots[slot].block, use % CIRCLE);
+        lv_ring_release(&ring, slot);
+    }
+    const uint32_t hits = (uint32_t)ring.hit_bytes;
+    lv_ring_close(&ring);
+    return hits;
+}
+
+/* Layers are used in a circle, so what was used last is never what comes next: no hit until all fit. That holds for a
+ * cache that reads what it misses, and for a ring that reads ahead. */
+static void a_circle_hits_as_in_the_textbook(void **state) {
+    (void)state;
+    for (uint32_t slots = 2; slots <= CIRCLE; slots++) {
+        const uint32_t hits = replay_textbook(slots);
+        assert_int_equal(hits, slots < CIRCLE ? 0 : CIRCLE * (CIRCLES - 1));
+        for (uint32_t ahead = 1; ahead <= slots; ahead++) {
+            uint32_t reads;
+            assert_int_equal(replay_ring(slots, ahead, &reads), hits);
+            const uint32_t used = CIRCLE * CIRCLES - hits;
+            assert_true(reads >= used && reads <= used + (hits > 0 ? 0 : ahead - 1));
+        }
+    }
+}
+
+/* What a jump passes over is still there, also for a block whose reading nobody waited for. */
+static void a_cache_keeps_what_a_jump_passes_over(void **state) {
+    (void)state;
+    lv_ring ring = open_ring(4);
+    ring.keeps = true;
+    uint32_t taken[SLOTS_MAX], slots[SLOTS_MAX + 1], slot = 0;
+    const lever_error error = {LEVER_E_IO, "broken"};
+    assert_int_equal(take_all(&ring, taken, slots), 4);
+    for (uint32_t i = 0; i < 2; i++) lv_ring_finish(&ring, slots[i], 0, LEVER_OK, NULL);
+    assert_int_equal(lv_ring_want(&ring, 7, &slot), LV_WANT_PENDING);
+    lv_ring_finish(&ring, slots[2], 0, LEVER_OK, NULL);
+    lv_ring_finish(&ring, slots[3], 0, LEVER_E_IO, &error);
+    assert_int_equal(lv_ring_want(&ring, 1, &slot), LV_WANT_LEASED);
+    assert_int_equal(lv_ring_want(&ring, 2, &slot), LV_WANT_LEASED); /* with 1, in the sequence */
+    assert_int_equal(lv_ring_want(&ring, 3, &slot), LV_WANT_PENDING);
+    assert_int_equal(take_all(&ring, taken, slots), 2);
+    assert_int_equal(taken[0], 3);
+    assert_int_equal(slots[0], 3); /* which holds nothing; block 0 was there the longest */
+    assert_int_equal(slots[1], 0);
+    lv_ring_close(&ring);
+}
+
+/* --- Anything ----------------------------------------------------------------------------------------------------- */
+
 /* A model of the world: who writes into which slot, who holds which. */
 static void random_walk(uint64_t seed) {
     uint32_t counter = 0, slots_count = 2 + draw(seed, &counter, SLOTS_MAX - 1);
     lv_ring ring = open_ring(slots_count);
+    ring.keeps = seed % 2 == 0;
     bool reading[SLOTS_MAX] = {false}, leased[SLOTS_MAX] = {false};
     uint32_t holds[SLOTS_MAX] = {0}; /* the block that was last read into the slot */
     uint32_t leases = 0, wanted = LV_BLOCK_NONE, patience = 0;
@@ -249,6 +339,8 @@ int main(void) {
         cmocka_unit_test(the_nearer_of_two_is_taken),
         cmocka_unit_test(an_unwanted_head_is_read_once),
         cmocka_unit_test(nothing_is_read_twice_in_order),
+        cmocka_unit_test(a_circle_hits_as_in_the_textbook),
+        cmocka_unit_test(a_cache_keeps_what_a_jump_passes_over),
         cmocka_unit_test(any_order_works),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,6 +65,8 @@ static void passes_show_the_file(void **state) {
                                    {.slots = 8, .lanes = 4, .buffered = true},
                                    {.slots = 3, .lanes = 2, .pinned = 3},
                                    {.slots = 2, .lanes = 3, .pinned = 2, .transform = true},
+                                   {.slots = 3, .lanes = 2, .keeps = true},
+                                   {.slots = 6, .lanes = 3, .pinned = 3, .keeps = true},
                                    {.slots = 0, .lanes = 1, .pinned = 1, .transform = true}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         world w;
@@ -86,6 +88,26 @@ static void passes_show_the_file(void **state) {
         assert_true(pass_bytes == 0 || counters.busy_ns > 0);
         world_close(&w);
     }
+}
+
+/* A cache that has room for all of it reads everything once. */
+static void a_ring_that_holds_all_keeps_it(void **state) {
+    (void)state;
+    world w;
+    lever_error error;
+    CHECK_OK(world_open(&w, model, &(world_options){.slots = 2, .lanes = 1}, &error));
+    const uint32_t blocks_count = w.layout->head_block_first;
+    world_close(&w);
+    const world_options options = {.slots = blocks_count, .lanes = 2, .keeps = true};
+    CHECK_OK(world_open(&w, model, &options, &error));
+    for (int pass = 0; pass < 4; pass++) CHECK_OK(world_pass(&w, false, &error));
+    lv_store_counters counters;
+    lv_store_get_counters(w.store, &counters);
+    assert_int_equal(counters.reads_count, blocks_count);
+    assert_int_equal(counters.bytes_read, streamed_superset_bytes(&w));
+    assert_int_equal(counters.hit_bytes, 3 * w.layout->layer_bytes);
+    assert_int_equal(counters.pinned_bytes, 0);
+    world_close(&w);
 }
 
 typedef struct {
@@ -514,6 +536,7 @@ static int write_models(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(passes_show_the_file),
+        cmocka_unit_test(a_ring_that_holds_all_keeps_it),
         cmocka_unit_test(opening_tells_its_progress),
         cmocka_unit_test(opening_can_be_cancelled),
         cmocka_unit_test(the_head_follows_the_layers_when_wanted),
