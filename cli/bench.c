@@ -1,6 +1,6 @@
 /* bench.c - `lever bench`: strategies x prompts x budgets x temperatures x lengths, side by side.
  *
- * The order of things: what was asked for is checked, then a process of its own enters the limits, if any; there
+ * The order of things: what was asked for is checked, then a process of its own enters the control group, if any; there
  * checksums are taken (they fill the page cache), the caches dropped, and everything is measured. */
 #include <errno.h>
 #include <stdlib.h>
@@ -29,14 +29,13 @@ typedef struct {
 
 /* --- Before anything is measured --- */
 
-static int check_options(command *c, limits_wish *wish) {
+static int check_options(command *c, uint64_t *cgroup_bytes) {
     bench_setup *setup = &c->setup;
     const cli_bench_options *wanted = &c->options.bench;
     char message[BENCH_MESSAGE_BYTES];
     int code = EXIT_DONE;
     if (wanted->out != NULL && wanted->resume != NULL) return fail_usage("--out and --resume exclude each other");
-    if (wanted->cgroup_ram != NULL &&
-        (!lv_parse_size(wanted->cgroup_ram, &wish->memory_bytes) || wish->memory_bytes == 0)) {
+    if (wanted->cgroup_ram != NULL && (!lv_parse_size(wanted->cgroup_ram, cgroup_bytes) || *cgroup_bytes == 0)) {
         return fail_usage("--cgroup-ram is '%.100s'; allowed: a size such as 900M or 1.5G", wanted->cgroup_ram);
     }
     if (!talk_engine_options(&c->options, &setup->paths, &setup->engine, &code)) return code;
@@ -52,8 +51,6 @@ static int check_options(command *c, limits_wish *wish) {
     if (!bench_prompts_choose(&setup->prompts, wanted->tasks, each, message, sizeof message)) {
         return fail_usage("%s", message);
     }
-    wish->read_bytes_per_second = (uint64_t)wanted->disk_mbps * 1000000;
-    wish->disk_of = setup->paths.model;
     setup->cases = bench_cases_make(&setup->lists, setup->prompts.count, &setup->cases_count);
     setup->results = calloc(setup->cases_count + 1, sizeof *setup->results);
     if (setup->cases == NULL || setup->results == NULL) return fail_with(LEVER_E_MEMORY, "no memory for so many cases");
@@ -179,20 +176,20 @@ done:
 
 int command_bench(const cli_options *options) {
     command c = {.options = *options};
-    limits_wish wish = {0};
+    uint64_t cgroup_bytes = 0;
     char killed[256];
     if (c.options.context_tokens == 0) c.options.context_tokens = DEFAULT_CONTEXT;
     if (!c.options.seed_given) c.options.seed = DEFAULT_SEED;
-    int code = check_options(&c, &wish);
+    int code = check_options(&c, &cgroup_bytes);
     if (code == EXIT_DONE) {
-        /* Made and removed out here: under limits the one that works may be killed. */
+        /* Made and removed out here: under a limit the one that works may be killed. */
         if (!bench_caches_open(&c.setup.caches)) {
             note(&c.options,
                  "no cache folders for the arms could be made: %s; they keep nothing they learn, and doctor's "
                  "findings are not used",
                  strerror(errno));
         }
-        code = limits_run(&wish, work, &c, killed);
+        code = limits_run(cgroup_bytes, work, &c, killed);
         if (killed[0] != '\0') {
             fail_usage("%s; the rows so far are kept, and --resume goes on with them", killed);
         }

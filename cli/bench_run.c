@@ -81,7 +81,7 @@ static void begin_hash(sha256 *hash, const bench_setup *setup, const bench_case 
     const int length = snprintf(settings, sizeof settings,
                                 "%" PRIu32 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %d %g %g %" PRIu32 " %" PRIu32
                                 " %" PRIu32 " %d %d %d %d %d",
-                                c->repetition, setup->held->memory_bytes, setup->held->read_bytes_per_second, o->seed,
+                                c->repetition, setup->held->memory_bytes, setup->engine.disk_bytes_per_second, o->seed,
                                 o->top_k, (double)o->top_p, (double)o->min_p, o->context_tokens, o->threads, o->lanes,
                                 (int)o->device_use, o->ignore_end, o->force_draft, o->no_direct, o->watch_memory);
     sha256_update(hash, settings, (size_t)length);
@@ -316,7 +316,7 @@ static void write_what(json *out, const bench *b) {
     json_unsigned(out, "budget_bytes", budget->bytes);
     json_number(out, "temperature", (double)setup->lists.temperatures[c->temperature]);
     json_unsigned(out, "length", setup->lists.lengths[c->length]);
-    json_number(out, "disk_mbps", (double)setup->held->read_bytes_per_second / 1e6);
+    json_number(out, "disk_mbps", (double)setup->engine.disk_bytes_per_second / 1e6);
     json_object_close(out);
     json_object_open(out, "program");
     json_text(out, "name", "lever");
@@ -350,7 +350,8 @@ static void write_circumstances(json *out, const bench *b, uint64_t cached_bytes
     json_text(out, "stdin_sha256", hash);
     json_object_open(out, "limits");
     write_limit(out, "cgroup_bytes", setup->held->memory_bytes);
-    write_limit(out, "read_bytes_per_second", setup->held->read_bytes_per_second);
+    write_limit(out, "read_bytes_per_second", setup->engine.disk_bytes_per_second);
+    json_text(out, "read_limited_by", setup->engine.disk_bytes_per_second > 0 ? "lever" : NULL);
     json_text(out, "timeout_seconds", NULL);
     json_text(out, "refused", setup->held->refused[0] != '\0' ? setup->held->refused : NULL);
     json_object_close(out);

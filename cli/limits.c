@@ -11,7 +11,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -91,146 +90,88 @@ static int find_controller(const char *root, const char *controller, char folder
     return version;
 }
 
-static void refuse(limits *held, const char *what, const char *why) {
-    const size_t used = strlen(held->refused);
-    snprintf(held->refused + used, sizeof held->refused - used, "%s%s: %s", used > 0 ? "; " : "", what, why);
+static void refuse(limits *held, const char *why) {
+    snprintf(held->refused, sizeof held->refused, "memory: %s", why);
 }
 
-/* Makes a group below a hierarchy; NULL: what went wrong was told. */
-static const char *make_group(limits *held, const char *what, const char *controller, int *version) {
-    char top[PATH_BYTES], path[PATH_BYTES];
-    *version = find_controller(held->root, controller, top);
-    if (*version == 0) {
-        refuse(held, what, "this system has no control groups for it");
-        return NULL;
+/* Makes a group below the hierarchy for memory. False: what went wrong was told. */
+static bool make_group(limits *held) {
+    char top[PATH_BYTES], path[PATH_BYTES], name[32];
+    const int version = find_controller(held->root, "memory", top);
+    if (version == 0) {
+        refuse(held, "this system has no control groups for it");
+        return false;
     }
-    if (*version == 2 && !has_word(held->root, top, "cgroup.subtree_control", controller)) {
-        char enable[32];
-        snprintf(enable, sizeof enable, "+%s", controller);
-        (void)put(held->root, top, "cgroup.subtree_control", enable); /* when refused, the limit's file is missing */
+    if (version == 2 && !has_word(held->root, top, "cgroup.subtree_control", "memory")) {
+        (void)put(held->root, top, "cgroup.subtree_control", "+memory"); /* when refused, the limit's file is missing */
     }
-    char name[64];
-    snprintf(name, sizeof name, "lever-%d-%d", (int)getpid(), held->groups_count);
-    char *folder = held->groups[held->groups_count].folder;
-    if (!join(folder, "", top, name) || !join(path, held->root, top, name) || mkdir(path, 0755) != 0) {
-        refuse(held, what, "a control group cannot be made (limits want root)");
-        return NULL;
+    snprintf(name, sizeof name, "lever-%d", (int)getpid());
+    if (!join(held->folder, "", top, name) || !join(path, held->root, top, name) || mkdir(path, 0755) != 0) {
+        refuse(held, "a control group cannot be made (limits want root)");
+        return false;
     }
-    held->groups[held->groups_count].version = *version;
-    held->groups[held->groups_count].memory = strcmp(controller, "memory") == 0;
-    held->groups_count++;
-    return folder;
+    held->version = version;
+    return true;
 }
 
 static void limit_memory(limits *held, uint64_t bytes) {
-    int version;
     char text[32];
-    const char *folder = make_group(held, "memory", "memory", &version);
-    if (folder == NULL) return;
+    if (!make_group(held)) return;
     snprintf(text, sizeof text, "%" PRIu64, bytes);
-    if (!put(held->root, folder, version == 1 ? "memory.limit_in_bytes" : "memory.max", text)) {
-        refuse(held, "memory", "the control group does not take the limit");
+    if (!put(held->root, held->folder, held->version == 1 ? "memory.limit_in_bytes" : "memory.max", text)) {
+        refuse(held, "the control group does not take the limit");
         return;
     }
     /* Swap counts too; where it is not accounted there is no such file. */
-    if (version == 1 && exists(held->root, folder, "memory.memsw.limit_in_bytes")) {
-        (void)put(held->root, folder, "memory.memsw.limit_in_bytes", text);
+    if (held->version == 1 && exists(held->root, held->folder, "memory.memsw.limit_in_bytes")) {
+        (void)put(held->root, held->folder, "memory.memsw.limit_in_bytes", text);
     }
-    if (version == 2 && exists(held->root, folder, "memory.swap.max")) {
-        (void)put(held->root, folder, "memory.swap.max", "0");
+    if (held->version == 2 && exists(held->root, held->folder, "memory.swap.max")) {
+        (void)put(held->root, held->folder, "memory.swap.max", "0");
     }
     held->memory_bytes = bytes;
 }
 
-/* "8:0" of the whole disk under a file: limits are set on disks, not on their partitions. */
-static bool find_disk(const char *root, const char *path, char disk[32]) {
-    struct stat status;
-    if (stat(path, &status) != 0 || major(status.st_dev) == 0) return false;
-    char node[64];
-    snprintf(node, sizeof node, "/sys/dev/block/%u:%u", major(status.st_dev), minor(status.st_dev));
-    snprintf(disk, 32, "%u:%u", major(status.st_dev), minor(status.st_dev));
-    if (!exists(root, node, "partition")) return exists(root, node, "");
-    FILE *file = open_file(root, node, "../dev", "re");
-    const bool found = file != NULL && fscanf(file, "%31s", disk) == 1;
-    if (file != NULL) fclose(file);
-    return found;
-}
-
-static void limit_disk(limits *held, uint64_t bytes_per_second, const char *disk_of) {
-    char disk[32], text[96], folder[PATH_BYTES];
-    int version;
-    if (!find_disk(held->root, disk_of, disk)) {
-        refuse(held, "disk", "the model is not on a disk that can be slowed down");
-        return;
-    }
-    const bool old = find_controller(held->root, "blkio", folder) == 1;
-    const char *group = make_group(held, "disk", old ? "blkio" : "io", &version);
-    if (group == NULL) return;
-    snprintf(text, sizeof text, "%s %s%" PRIu64, disk, old ? "" : "rbps=", bytes_per_second);
-    if (!put(held->root, group, old ? "blkio.throttle.read_bps_device" : "io.max", text)) {
-        refuse(held, "disk", "the control group does not take the limit");
-        return;
-    }
-    held->read_bytes_per_second = bytes_per_second;
-}
-
-void limits_open(limits *held, const limits_wish *wish, const char *root) {
+void limits_open(limits *held, uint64_t memory_bytes, const char *root) {
     *held = (limits){.root = root, .peak_file = -1};
-    if (wish->memory_bytes > 0) limit_memory(held, wish->memory_bytes);
-    if (wish->read_bytes_per_second > 0) limit_disk(held, wish->read_bytes_per_second, wish->disk_of);
+    if (memory_bytes > 0) limit_memory(held, memory_bytes);
 }
 
 bool limits_enter(limits *held) {
     char process[32];
     snprintf(process, sizeof process, "%d", (int)getpid());
-    for (int i = 0; i < held->groups_count; i++) {
-        if (put(held->root, held->groups[i].folder, "cgroup.procs", process)) continue;
-        refuse(held, "limits", "the control group does not take the process");
-        held->memory_bytes = held->read_bytes_per_second = 0;
-        return false;
-    }
-    return true;
-}
-
-static int memory_group(const limits *held) {
-    for (int i = 0; i < held->groups_count; i++) {
-        if (held->groups[i].memory) return i;
-    }
-    return -1;
+    if (put(held->root, held->folder, "cgroup.procs", process)) return true;
+    refuse(held, "the control group does not take the process");
+    held->memory_bytes = 0;
+    return false;
 }
 
 /* Version 2 (Linux 6.12 and later) counts anew only for who reads through the file that was written to. */
-static bool restart_peak_v2(limits *held, const char *folder) {
+static bool restart_peak_v2(limits *held) {
     char path[PATH_BYTES];
-    if (held->peak_file < 0 && join(path, held->root, folder, "memory.peak")) {
+    if (held->peak_file < 0 && join(path, held->root, held->folder, "memory.peak")) {
         held->peak_file = open(path, O_RDWR | O_CLOEXEC);
     }
     return held->peak_file >= 0 && pwrite(held->peak_file, "0", 1, 0) == 1;
 }
 
 void limits_restart_peak(limits *held) {
-    const int i = memory_group(held);
-    if (i < 0) return;
-    const char *folder = held->groups[i].folder;
-    held->peak_known = held->groups[i].version == 1 ? put(held->root, folder, "memory.max_usage_in_bytes", "0")
-                                                    : restart_peak_v2(held, folder);
+    if (held->version == 0) return;
+    held->peak_known =
+        held->version == 1 ? put(held->root, held->folder, "memory.max_usage_in_bytes", "0") : restart_peak_v2(held);
 }
 
 uint64_t limits_memory_peak(const limits *held) {
-    const int i = memory_group(held);
-    if (i < 0 || !held->peak_known) return 0;
-    if (held->groups[i].version == 1) {
-        return read_number(held->root, held->groups[i].folder, "memory.max_usage_in_bytes");
-    }
+    if (held->version == 0 || !held->peak_known) return 0;
+    if (held->version == 1) return read_number(held->root, held->folder, "memory.max_usage_in_bytes");
     char text[32] = "";
     return pread(held->peak_file, text, sizeof text - 1, 0) > 0 ? strtoull(text, NULL, 10) : 0;
 }
 
 uint64_t limits_memory_kills(const limits *held) {
-    const int i = memory_group(held);
-    if (i < 0) return 0;
-    const char *name = held->groups[i].version == 1 ? "memory.oom_control" : "memory.events";
-    FILE *file = open_file(held->root, held->groups[i].folder, name, "re");
+    if (held->version == 0) return 0;
+    const char *name = held->version == 1 ? "memory.oom_control" : "memory.events";
+    FILE *file = open_file(held->root, held->folder, name, "re");
     if (file == NULL) return 0;
     char word[64];
     uint64_t number, kills = 0;
@@ -244,16 +185,14 @@ uint64_t limits_memory_kills(const limits *held) {
 void limits_close(limits *held) {
     if (held->peak_file >= 0) close(held->peak_file);
     held->peak_file = -1;
-    for (int i = 0; i < held->groups_count; i++) {
-        char path[PATH_BYTES];
-        if (!join(path, held->root, held->groups[i].folder, "")) continue;
-        /* A process that was killed leaves its group a moment later. */
-        for (int tries = 0; rmdir(path) != 0 && errno == EBUSY && tries < 50; tries++) {
-            if (held->groups[i].version == 1) (void)put(held->root, held->groups[i].folder, "memory.force_empty", "0");
-            nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
-        }
+    char path[PATH_BYTES];
+    if (held->version == 0 || !join(path, held->root, held->folder, "")) return;
+    /* A process that was killed leaves its group a moment later. */
+    for (int tries = 0; rmdir(path) != 0 && errno == EBUSY && tries < 50; tries++) {
+        if (held->version == 1) (void)put(held->root, held->folder, "memory.force_empty", "0");
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     }
-    held->groups_count = 0;
+    held->version = 0;
 }
 
 /* --- The child --- */
@@ -277,11 +216,11 @@ static int wait_for(pid_t child, const limits *held, char killed[256]) {
     return memory ? EXIT_BUDGET : EXIT_OTHER;
 }
 
-int limits_run(const limits_wish *wish, int (*work)(void *user, limits *held), void *user, char killed[256]) {
+int limits_run(uint64_t memory_bytes, int (*work)(void *user, limits *held), void *user, char killed[256]) {
     killed[0] = '\0';
     limits held;
-    limits_open(&held, wish, "");
-    if (held.groups_count == 0) return work(user, &held);
+    limits_open(&held, memory_bytes, "");
+    if (held.version == 0) return work(user, &held);
     fflush(NULL);
     const pid_t parent = getpid(), child = fork();
     if (child == 0) {

@@ -1,7 +1,7 @@
-/* limits.h - a process of its own under limits of the kernel: memory and the speed of a disk, by control groups.
+/* limits.h - a process of its own under a limit of the kernel: memory, by a control group.
  *
- * Version 1 and 2. The groups are made at the top of their hierarchies, which wants root; what is refused is said, and
- * the rest holds. The parent stays outside, waits, and removes the groups behind the child, however it ended. `root` is
+ * Version 1 and 2. The group is made at the top of its hierarchy, which wants root; where that is refused it is said.
+ * The parent stays outside, waits, and removes the group behind the child, however it ended. `root` is
  * "" except in tests, where it is put in front of every path. Main thread, before others were started. */
 #ifndef CLI_LIMITS_H
 #define CLI_LIMITS_H
@@ -12,30 +12,18 @@
 #include "models.h"
 
 typedef struct {
-    uint64_t memory_bytes;          /* 0: none */
-    uint64_t read_bytes_per_second; /* 0: none */
-    const char *disk_of;            /* the file whose disk is slowed down */
-} limits_wish;
-
-enum { LIMITS_GROUPS_MAX = 2 };
-
-typedef struct {
     const char *root;
-    struct {
-        char folder[PATH_BYTES];
-        int version;
-        bool memory;
-    } groups[LIMITS_GROUPS_MAX];
-    int groups_count;
-    uint64_t memory_bytes, read_bytes_per_second; /* that are in force; 0: none */
-    char refused[512];                            /* what is not, and why; "" */
-    int peak_file;                                /* of the memory group, through which its peak began anew; -1 */
-    bool peak_known;                              /* it did begin anew */
+    char folder[PATH_BYTES]; /* of the group */
+    int version;             /* of its hierarchy; 0: there is no group */
+    uint64_t memory_bytes;   /* in force; 0: none */
+    char refused[512];       /* why the limit is not; "" */
+    int peak_file;           /* of the group, through which its peak began anew; -1 */
+    bool peak_known;         /* it did begin anew */
 } limits;
 
-/* Makes the groups and sets their limits. */
-void limits_open(limits *held, const limits_wish *wish, const char *root);
-/* Moves this process in. False: it was refused, and nothing is in force any more. */
+/* Makes a group and sets its limit. 0: none is wanted. */
+void limits_open(limits *held, uint64_t memory_bytes, const char *root);
+/* Moves this process in. False: it was refused, and the limit is not in force. */
 bool limits_enter(limits *held);
 /* From here on the peak of memory is counted anew, where the kernel does that. */
 void limits_restart_peak(limits *held);
@@ -45,10 +33,10 @@ uint64_t limits_memory_peak(const limits *held);
 uint64_t limits_memory_kills(const limits *held);
 void limits_close(limits *held);
 
-/* Runs `work` in a child under the limits, or here when none is wanted or allowed, and returns its exit code. When the
+/* Runs `work` in a child under the limit, or here when none is wanted or allowed, and returns its exit code. When the
  * child is killed: `killed` gets a sentence about it (else ""), and the code is that of an empty budget where memory
  * was the reason. */
-int limits_run(const limits_wish *wish, int (*work)(void *user, limits *held), void *user, char killed[256]);
+int limits_run(uint64_t memory_bytes, int (*work)(void *user, limits *held), void *user, char killed[256]);
 
 /* Takes a file out of the page cache as far as the system lets us. */
 void limits_drop_cache(const char *path);

@@ -38,7 +38,6 @@ typedef struct {
     const char *out, *resume;
     uint32_t each, repetitions; /* prompts of a task, rounds of everything; 0: not given */
     const char *cgroup_ram;     /* a size */
-    uint32_t disk_mbps;         /* 0: as fast as it is */
 } cli_bench_options;
 
 typedef struct {
@@ -57,6 +56,7 @@ typedef struct {
     int32_t cache;              /* lever_cache */
     uint32_t context_tokens, threads, lanes;
     bool no_direct;
+    uint32_t disk_mbps; /* 0: as fast as it is */
 
     /* The answer. */
     uint32_t tokens_max; /* 0: until it ends */

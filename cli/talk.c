@@ -54,6 +54,7 @@ bool talk_engine_options(const cli_options *options, talk_paths *paths, lever_en
     const bool has_cache = models_make_cache_folder("", paths->cache) || models_cache_path("", paths->cache);
     if (has_cache) engine->cache_dir = paths->cache;
     if (options->no_direct) engine->direct_io = false;
+    engine->disk_bytes_per_second = (uint64_t)options->disk_mbps * 1000000;
     engine->log = show_log;
     engine->log_user = (void *)(uintptr_t)options; /* show_log does not change it */
     return true;

@@ -172,6 +172,8 @@ typedef struct {
     lever_phone_npu phone_npu;  /* default AUTO */
     const char *device;         /* computes layers beside the CPU (docs/DEVICES.md); NULL or "cpu": none */
     lever_device_use device_use;
+    /* As on a disk of this speed: reads of both models take their time, one behind the other. 0: the disk as it is. */
+    uint64_t disk_bytes_per_second;
     bool watch_memory; /* shrink the budget while the system is short of memory, and let it grow again */
     bool trace_spans;  /* record what happens when, for lever_generate_options.spans */
     lever_log_fn log;  /* may be NULL */

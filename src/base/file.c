@@ -29,6 +29,7 @@ struct lv_file {
     uint64_t bytes;
     struct timespec modified;
     lv_log log;
+    lv_pacer *pacer;
     atomic_bool is_direct; /* goes from true to false once, by the first read that is refused */
 };
 
@@ -84,6 +85,7 @@ lever_status lv_file_open(lv_file **file, const char *path, const lv_file_option
     lv_file *self = memory;
     self->direct = self->buffered = -1;
     if (options->log) self->log = *options->log;
+    self->pacer = options->pacer;
     self->path = lv_strdup(options->ledger, LV_MEM_METADATA, path);
     if (!self->path) {
         status = lv_fail(error, LEVER_E_MEMORY, "Cannot open '%s': no memory for its name.", path);
@@ -145,6 +147,7 @@ static lever_status read_range(lv_file *file, uint8_t *data, uint64_t offset, si
                                lever_error *error) {
     lever_status status = check_unchanged(file, error);
     if (status != LEVER_OK) return status;
+    const uint64_t end_ns = lv_pacer_begin(file->pacer, wanted);
     size_t got = 0;
     while (got < needed) {
         int descriptor = choose_descriptor(file, data + got, offset + got, wanted - got);
@@ -166,6 +169,7 @@ static lever_status read_range(lv_file *file, uint8_t *data, uint64_t offset, si
                            offset + got, file->path, strerror(errno));
         }
     }
+    lv_pacer_wait(file->pacer, end_ns);
     return LEVER_OK;
 }
 

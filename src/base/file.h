@@ -4,12 +4,13 @@
  * first read (EINVAL), reading goes on buffered, dropping its pages behind it, with one warning through the log. Short
  * reads and EINTR are continued. Any number of threads may read one file at once. A file that changed since it was
  * opened (size or modification time; a path that names another file now does no harm) is reported, not read. Reads
- * reach the system only through os_file.h. */
+ * reach the system only through os_file.h, and take as long as a pacer says. */
 #ifndef LV_BASE_FILE_H
 #define LV_BASE_FILE_H
 
 #include "base/ledger.h"
 #include "base/log.h"
+#include "base/pacer.h"
 
 #define LV_FILE_ALIGN ((size_t)4096) /* of offset, size and memory for direct reads */
 
@@ -19,6 +20,7 @@ typedef struct {
     bool direct;       /* try O_DIRECT */
     const lv_log *log; /* copied; may be NULL */
     lv_ledger *ledger; /* may be NULL */
+    lv_pacer *pacer;   /* borrowed; NULL: the disk is as fast as it is */
 } lv_file_options;
 
 /* Only regular files: a folder, FIFO or device is refused at once, without blocking. A path that names no file that can

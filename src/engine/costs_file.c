@@ -39,6 +39,8 @@ static bool path_of(const lv_costs_share_options *o, char *out) {
     const uint64_t class = o->pass_read_bytes >> CLASS_SHIFT;
     hash = hash_bytes(hash, &class, sizeof(class));
     hash = hash_bytes(hash, &o->threads, sizeof(o->threads));
+    const uint64_t rate = o->disk_bytes_per_second;
+    if (rate) hash = hash_bytes(hash, &rate, sizeof(rate));
     if (o->device) hash = hash_bytes(hash, o->device, strlen(o->device));
     const int length = snprintf(out, PATH_BYTES, "%s/pair-%016" PRIx64 ".costs", o->folder, hash);
     return length > 0 && length < PATH_BYTES;

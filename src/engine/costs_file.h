@@ -1,7 +1,8 @@
 /* costs_file.h - costs and calibration of a pair on this machine: shared by the sessions of an engine, kept between
  * runs.
  *
- * A text file in the user's cache folder, one for each pair, budget class and number of threads, replaced atomically;
+ * A text file in the user's cache folder, one for each pair, budget class, speed that the disk is slowed down to, and
+ * number of threads, replaced atomically;
  * one that is missing or damaged is as good as none. A file that the caller names freezes the costs: nothing is learned
  * and nothing is written, so that every run has the same cycles. Any thread. */
 #ifndef LV_ENGINE_COSTS_FILE_H
@@ -27,6 +28,7 @@ typedef struct {
     const char *frozen_path;              /* may be NULL */
     const char *target_path, *draft_path; /* the draft's may be NULL */
     uint64_t pass_read_bytes;             /* what a pass streams: other costs for another budget */
+    uint64_t disk_bytes_per_second;       /* 0: it is as fast as it is */
     uint32_t threads;
     const char *device; /* NULL: the CPU alone */
 } lv_costs_share_options;

@@ -55,6 +55,10 @@ static lever_status check_options(const lever_engine_options *options, lever_err
     if (options->phone_npu && !options->phone) {
         return lv_fail(error, LEVER_E_ARGUMENT, "phone_npu is given without a phone; set phone as well");
     }
+    if (options->phone && options->disk_bytes_per_second) {
+        return lv_fail(error, LEVER_E_ARGUMENT,
+                       "a simulated phone has a flash of its own: give a phone, or disk_bytes_per_second");
+    }
     if (options->target_ram_percent < -1 || options->target_ram_percent > 100) {
         return lv_fail(error, LEVER_E_ARGUMENT, "target_ram_percent is %d; give 0 to 100, or -1 for the plan's choice",
                        options->target_ram_percent);
@@ -94,10 +98,19 @@ static void close_files(lv_engine_files *files) {
     lv_gguf_close(&files->gguf);
 }
 
+static void slow_down(lv_profile *disk, uint64_t bytes_per_second) {
+    const double rate = (double)bytes_per_second;
+    if (rate > 0 && rate < lv_plan_rate_or(disk->io_bytes_per_second, LV_PLAN_IO_ASSUMED)) {
+        disk->io_bytes_per_second = rate;
+    }
+}
+
 static lever_status open_files(lv_engine_files *files, const lever_engine_options *options, const lv_log *log,
                                lever_error *error) {
-    const lv_file_options file = {.direct = options->direct_io, .log = log, .ledger = files->ledger};
+    const lv_file_options file = {
+        .direct = options->direct_io, .log = log, .ledger = files->ledger, .pacer = files->pacer};
     lv_profile_load(options->cache_dir, options->model_path, &files->disk);
+    slow_down(&files->disk, options->disk_bytes_per_second);
     lever_status status = lv_gguf_open(&files->gguf, options->model_path, &file, error);
     if (status == LEVER_OK) status = lv_model_bind(&files->model, files->gguf, files->ledger, error);
     if (status == LEVER_OK) {
@@ -340,6 +353,7 @@ static lever_status open_costs(lever_engine *engine, lever_error *error) {
         .target_path = engine->options.model_path,
         .draft_path = engine->draft ? engine->options.draft_path : NULL,
         .pass_read_bytes = table->pass_read_bytes,
+        .disk_bytes_per_second = engine->options.disk_bytes_per_second,
         .threads = engine->threads,
         .device = engine->accelerator.target || engine->accelerator.draft ? engine->options.device : NULL,
     };
@@ -435,8 +449,12 @@ static lever_status open_vocabulary(lever_engine *engine, lever_error *error) {
 }
 
 static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, lever_error *error) {
-    lv_engine_files files = {.ledger = engine->ledger};
     LV_TRY(open_phone(engine, error));
+    if (engine->options.disk_bytes_per_second) {
+        LV_TRY(lv_pacer_open(&engine->pacer, engine->options.disk_bytes_per_second, &lv_clock_real, engine->ledger,
+                             error));
+    }
+    lv_engine_files files = {.ledger = engine->ledger, .pacer = engine->pacer};
     lever_status status = open_files(&files, &engine->options, &engine->log, error);
     engine->gguf = files.gguf;
     engine->model = files.model;
@@ -535,6 +553,7 @@ void lever_engine_close(lever_engine **out) {
     if (!out || !*out) return;
     lever_engine *engine = *out;
     lv_ledger *ledger = engine->ledger;
+    lv_pacer_stop(engine->pacer); /* lanes read ahead for nobody */
     lv_watch_close(&engine->watch);
     lv_predictor_close(&engine->predictor);
     lv_free(engine->predictor_path);
@@ -553,6 +572,7 @@ void lever_engine_close(lever_engine **out) {
     lv_draft_model_close(&files.draft);
     files.accelerator = engine->accelerator;
     close_files(&files);
+    lv_pacer_close(&engine->pacer);
     pthread_mutex_destroy(&engine->pass_lock);
     pthread_mutex_destroy(&engine->budget_lock);
     pthread_mutex_destroy(&engine->transform_lock);

@@ -26,6 +26,7 @@ struct lever_engine {
     lv_reserve_fn reserve;        /* NULL: none is wanted */
     lv_log log;
     lv_ledger *ledger;
+    lv_pacer *pacer; /* of all files; NULL: the disk is as fast as it is */
     lv_gguf *gguf;
     lv_model *model;
     lv_weights *weights;
@@ -83,12 +84,13 @@ struct lever_engine {
 /* Gathers the sizes of the plan: everything but the budget is read from the file. Used by plan and open. */
 typedef struct {
     lv_ledger *ledger;
+    lv_pacer *pacer; /* borrowed */
     lv_gguf *gguf;
     lv_model *model;
     lv_weights *weights;
     lv_draft_model *draft; /* its files; NULL: none was given */
     lv_accelerator accelerator;
-    lv_profile disk; /* what doctor found; all zero: nothing known */
+    lv_profile disk; /* what doctor found, no faster than the options say; all zero: nothing known */
 } lv_engine_files;
 
 /* engine.c: lever_engine_open with a plan that leaves what `reserve` says free in the engine's ledger. */

@@ -298,7 +298,24 @@ class Limits(unittest.TestCase):
         self.assertIn("measured without a limit", done.stderr)
         for row in read("free.jsonl"):
             self.assertIsNone(row["limits"]["cgroup_bytes"])
+            self.assertEqual(row["limits"]["read_bytes_per_second"], 100e6)  # which wants no right
             self.assertTrue(row["limits"]["refused"])
+
+    def test_a_slower_disk_holds_for_every_arm(self):
+        words = ("--budgets", "0%", "--tasks", "code", "--strategies", "lever,ar", "--lanes", "1")
+        self.assertEqual(bench(*words, "--out", "fast.jsonl").returncode, 0)
+        done = bench(*words, "--disk-mbps", "4", "--out", "slow.jsonl")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        fast, slow = read("fast.jsonl"), read("slow.jsonl")
+        self.assertEqual({row["limits"]["read_bytes_per_second"] for row in fast}, {None})
+        self.assertEqual({row["values"]["tokens_sha256"] for row in fast}, {row["values"]["tokens_sha256"] for row in slow})
+        self.assertEqual(len(slow), 2)
+        for row in slow:
+            limits, values = row["limits"], row["values"]
+            self.assertEqual((limits["read_bytes_per_second"], limits["read_limited_by"]), (4e6, "lever"))
+            self.assertEqual((row["factors"]["disk_mbps"], limits["refused"]), (4, None))
+            under_way = os.path.getsize(TARGET) / 2  # a read counts when it has ended: one began before the answer
+            self.assertLessEqual(values["bytes_read"], 4e6 * values["io_seconds"] + under_way)
 
     def test_a_limit_that_is_passed_is_told(self):
         done = bench(*self.WORDS, "--cgroup-ram", "200M", "--out", "held.jsonl")

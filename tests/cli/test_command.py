@@ -342,6 +342,17 @@ class Files(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertGreater(json.loads(done.stdout)["completion_tokens"], 0)
 
+    def test_a_slower_disk(self):
+        words = ("-n", "6", "--temp", "0", "--target-ram", "0", "--lanes", "1", "hello")
+        fast, slow = run_json(*words), run_json("--disk-mbps", "4", *words)
+        self.assertEqual(slow["tokens"], fast["tokens"])
+        under_way = os.path.getsize(MODEL) / 2  # a read counts when it has ended: one began before the answer
+        self.assertLessEqual(slow["bytes_read"], 4e6 * slow["io_seconds"] + under_way)
+        plan = json.loads(lever("plan", "-m", MODEL, "--disk-mbps", "4", "--json").stdout)
+        self.assertEqual(plan["io_bytes_per_second"], 4e6)
+        self.assertEqual(lever("run", "--disk-mbps", "0", "hello").returncode, 2)
+        self.assertIn(b"flash of its own", lever("run", "-m", MODEL, "--disk-mbps", "4", "--phone", "oneplus12", "hi").stderr)
+
     def test_a_cache_of_what_was_used_last(self):
         words = ("plan", "-m", MODEL, "--target-ram", "50", "--json")
         pinned, cached = (json.loads(lever(*words, "--cache", cache).stdout) for cache in ("pin", "lru"))

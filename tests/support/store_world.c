@@ -149,7 +149,8 @@ static void list_items(world *w) {
 
 lever_status world_open(world *w, const char *path, const world_options *options, lever_error *error) {
     *w = (world){0};
-    lv_file_options file_options = {.direct = !options->buffered, .ledger = options->ledger, .log = options->log};
+    lv_file_options file_options = {
+        .direct = !options->buffered, .ledger = options->ledger, .log = options->log, .pacer = options->pacer};
     lever_status status = lv_gguf_open(&w->gguf, path, &file_options, error);
     if (status != LEVER_OK) return status;
     list_items(w);

@@ -25,6 +25,7 @@ typedef struct {
 typedef struct {
     uint32_t slots, lanes;
     bool keeps;
+    lv_pacer *pacer;
     uint32_t pinned; /* every how many-th block, the head's too; 0: none */
     bool transform;  /* pinned blocks are turned over, bit by bit */
     bool buffered;   /* do not try O_DIRECT */

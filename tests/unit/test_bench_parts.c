@@ -479,15 +479,11 @@ static void a_system_without_control_groups_says_so(void **state) {
     char root[4096];
     write_file("bare/proc/self/mounts", "proc /proc proc rw 0 0\ncgroup /cg/cpu cgroup rw,cpu 0 0\n");
     scratch_path("bare", root, sizeof root);
-    const limits_wish wish = {
-        .memory_bytes = 1 << 20, .read_bytes_per_second = 1000000, .disk_of = "/proc/self/mounts"};
     limits held;
-    limits_open(&held, &wish, root);
-    assert_int_equal(held.groups_count, 0);
+    limits_open(&held, 1 << 20, root);
+    assert_int_equal(held.version, 0);
     assert_int_equal(held.memory_bytes, 0);
-    assert_int_equal(held.read_bytes_per_second, 0);
     assert_non_null(strstr(held.refused, "memory: this system has no control groups"));
-    assert_non_null(strstr(held.refused, "disk: "));
     limits_close(&held);
 }
 
@@ -499,13 +495,11 @@ static void a_group_is_made_limited_and_removed(void **state) {
     write_file("v2/cg/cgroup.controllers", "cpu memory io\n");
     write_file("v2/cg/cgroup.subtree_control", "memory\n");
     scratch_path("v2", root, sizeof root);
-    const limits_wish wish = {.memory_bytes = 123456};
     limits held;
-    limits_open(&held, &wish, root);
-    assert_int_equal(held.groups_count, 1);
-    assert_int_equal(held.groups[0].version, 2);
+    limits_open(&held, 123456, root);
+    assert_int_equal(held.version, 2);
     assert_int_equal(held.memory_bytes, 123456);
-    snprintf(path, sizeof path, "%s%s/memory.max", root, held.groups[0].folder);
+    snprintf(path, sizeof path, "%s%s/memory.max", root, held.folder);
     FILE *file = fopen(path, "r");
     char text[32] = "";
     assert_non_null(file);
@@ -514,31 +508,29 @@ static void a_group_is_made_limited_and_removed(void **state) {
     assert_string_equal(text, "123456");
     assert_int_equal(unlink(path), 0);
     /* A peak since the group was made is that of another arm, and is not told. */
-    snprintf(path, sizeof path, "v2%s/memory.peak", held.groups[0].folder);
+    snprintf(path, sizeof path, "v2%s/memory.peak", held.folder);
     write_file(path, "777\n");
     assert_int_equal(limits_memory_peak(&held), 0);
     limits_restart_peak(&held);
     write_file(path, "5000\n");
     assert_int_equal(limits_memory_peak(&held), 5000);
-    snprintf(path, sizeof path, "%s%s/memory.peak", root, held.groups[0].folder);
+    snprintf(path, sizeof path, "%s%s/memory.peak", root, held.folder);
     assert_int_equal(unlink(path), 0);
     limits_close(&held);
-    snprintf(path, sizeof path, "%s%s", root, held.groups[0].folder);
+    snprintf(path, sizeof path, "%s%s", root, held.folder);
     assert_int_equal(access(path, F_OK), -1);
 }
 
 static void a_kernel_that_does_not_count_peaks_anew_tells_none(void **state) {
     (void)state;
-    limits held = {.root = "", .groups_count = 1, .peak_file = -1};
-    held.groups[0].version = 2;
-    held.groups[0].memory = true;
-    scratch_path("v2/nowhere", held.groups[0].folder, sizeof held.groups[0].folder);
+    limits held = {.root = "", .version = 2, .peak_file = -1};
+    scratch_path("v2/nowhere", held.folder, sizeof held.folder);
     limits_restart_peak(&held);
     assert_int_equal(limits_memory_peak(&held), 0);
-    held.groups[0].version = 1;
+    held.version = 1;
     limits_restart_peak(&held);
     assert_int_equal(limits_memory_peak(&held), 0);
-    snprintf(held.groups[0].folder, sizeof held.groups[0].folder, "%s", "");
+    snprintf(held.folder, sizeof held.folder, "%s", "");
     char root[4096];
     write_file("v1/memory.max_usage_in_bytes", "777\n");
     scratch_path("v1", root, sizeof root);
@@ -551,7 +543,7 @@ static void a_kernel_that_does_not_count_peaks_anew_tells_none(void **state) {
 }
 
 static int code_seven(void *user, limits *held) {
-    assert_int_equal(held->groups_count, 0);
+    assert_int_equal(held->version, 0);
     (*(int *)user)++;
     return 7;
 }
@@ -560,8 +552,7 @@ static void without_a_wish_it_runs_here(void **state) {
     (void)state;
     int calls = 0;
     char killed[256];
-    const limits_wish wish = {0};
-    assert_int_equal(limits_run(&wish, code_seven, &calls, killed), 7);
+    assert_int_equal(limits_run(0, code_seven, &calls, killed), 7);
     assert_int_equal(calls, 1);
     assert_string_equal(killed, "");
 }

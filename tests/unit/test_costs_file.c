@@ -103,7 +103,10 @@ static void test_apart(void **state) {
     other = options;
     other.target_path = two;
     assert_false(use(&other, true));
-    assert_int_equal(scratch_find(folder, path, sizeof(path)), 5);
+    other = options;
+    other.disk_bytes_per_second = 500000000;
+    assert_false(use(&other, true));
+    assert_int_equal(scratch_find(folder, path, sizeof(path)), 6);
     other = options;
     other.pass_read_bytes += 10u << 20; /* nearly the same budget */
     assert_true(use(&other, false));

@@ -32,7 +32,7 @@ static lv_file *open_file(const char *path, bool direct) {
     lever_error error;
     lv_file *file = NULL;
     warnings = 0;
-    CHECK_OK(lv_file_open(&file, path, &(lv_file_options){direct, &log_counting, NULL}, &error));
+    CHECK_OK(lv_file_open(&file, path, &(lv_file_options){.direct = direct, .log = &log_counting}, &error));
     return file;
 }
 
@@ -111,7 +111,7 @@ static void test_what_cannot_be_opened(void **state) {
     (void)state;
     lever_error error;
     lv_file *file = NULL;
-    const lv_file_options options = {true, NULL, NULL};
+    const lv_file_options options = {.direct = true};
     char path[512];
     CHECK_FAILS(lv_file_open(&file, "/nonexistent/model.gguf", &options, &error), LEVER_E_FORMAT,
                 "/nonexistent/model.gguf': No such file");
@@ -253,7 +253,7 @@ static void test_every_allocation_fails(void **state) {
         lv_file *file = NULL;
         lv_ledger *ledger = lv_ledger_create(LV_LEDGER_UNLIMITED);
         fault_memory_set(nth, 1);
-        lever_status status = lv_file_open(&file, path, &(lv_file_options){true, NULL, ledger}, &error);
+        lever_status status = lv_file_open(&file, path, &(lv_file_options){.direct = true, .ledger = ledger}, &error);
         bool failed = fault_memory_calls() >= nth;
         fault_memory_set(0, 0);
         assert_int_equal(status, failed ? LEVER_E_MEMORY : LEVER_OK);
