@@ -24,10 +24,23 @@ typedef struct {
     char out[PATH_BYTES];
     progress bar;
     uint64_t hashed_bytes, hash_bytes;
-    bool trace_has_row; /* the last lines of a trace that is gone on with */
+    char (*ids)[SHA256_TEXT_BYTES]; /* of the cases, while rows are read */
+    bool trace_has_row;             /* the last lines of a trace that is gone on with */
 } command;
 
 /* --- Before anything is measured --- */
+
+static void take_context(void *user, const char *key, const char *value) {
+    uint64_t tokens;
+    if (strcmp(key, "context_train") == 0 && lv_parse_u64(value, 1, UINT32_MAX, &tokens)) *(uint64_t *)user = tokens;
+}
+
+/* What was not asked for is no more than the model was trained for. What is wrong with its file is told later. */
+static uint32_t default_context(const char *model) {
+    uint64_t trained = UINT32_MAX;
+    (void)lever_inspect(model, false, take_context, &trained, NULL, NULL, NULL);
+    return trained < DEFAULT_CONTEXT ? (uint32_t)trained : DEFAULT_CONTEXT;
+}
 
 static int check_options(command *c, uint64_t *cgroup_bytes) {
     bench_setup *setup = &c->setup;
@@ -39,6 +52,9 @@ static int check_options(command *c, uint64_t *cgroup_bytes) {
         return fail_usage("--cgroup-ram is '%.100s'; allowed: a size such as 900M or 1.5G", wanted->cgroup_ram);
     }
     if (!talk_engine_options(&c->options, &setup->paths, &setup->engine, &code)) return code;
+    if (c->options.context_tokens == 0) {
+        c->options.context_tokens = setup->engine.context_tokens = default_context(setup->paths.model);
+    }
     struct stat target = {0};
     (void)stat(setup->paths.model, &target); /* a model that is missing is told when it is opened */
     if (!bench_lists_parse(&setup->lists, &c->options, (uint64_t)target.st_size, message))
@@ -102,10 +118,22 @@ static void take_row(void *user, const char *id, const bench_result *result) {
     command *c = user;
     if (result->status == BENCH_OK && strcmp(id, c->setup.trace.last_id) == 0) c->trace_has_row = true;
     for (size_t i = 0; i < c->setup.cases_count; i++) {
-        char wanted[SHA256_TEXT_BYTES];
-        bench_case_id(&c->setup, &c->setup.cases[i], wanted);
-        if (result->status == BENCH_OK && strcmp(id, wanted) == 0) c->setup.results[i] = *result;
+        if (result->status == BENCH_OK && strcmp(id, c->ids[i]) == 0) c->setup.results[i] = *result;
     }
+}
+
+static bool open_rows(command *c, const char *path, bool resume, char *message, size_t message_bytes) {
+    bench_setup *setup = &c->setup;
+    if (resume) c->ids = calloc(setup->cases_count + 1, sizeof *c->ids);
+    if (resume && c->ids == NULL) {
+        snprintf(message, message_bytes, "no memory for so many cases");
+        return false;
+    }
+    for (size_t i = 0; resume && i < setup->cases_count; i++) bench_case_id(setup, &setup->cases[i], c->ids[i]);
+    const bool opened = bench_rows_open(&setup->rows, path, resume, take_row, c, message, message_bytes);
+    free(c->ids);
+    c->ids = NULL;
+    return opened;
 }
 
 static int open_files(command *c) {
@@ -123,7 +151,7 @@ static int open_files(command *c) {
     if (trace != NULL && resume != NULL && !bench_trace_open(&setup->trace, trace, true, message, sizeof message)) {
         return fail_with(LEVER_E_IO, message);
     }
-    if (!bench_rows_open(&setup->rows, path, resume != NULL, take_row, c, message, sizeof message)) {
+    if (!open_rows(c, path, resume != NULL, message, sizeof message)) {
         return fail_with(resume != NULL ? LEVER_E_FORMAT : LEVER_E_IO, message);
     }
     if (trace != NULL && resume == NULL && !bench_trace_open(&setup->trace, trace, false, message, sizeof message)) {
@@ -135,6 +163,21 @@ static int open_files(command *c) {
 
 /* --- The whole of it --- */
 
+/* The table is for standard output; what is wrong is for standard error too. */
+static void tell_failures(const bench_setup *setup) {
+    const bench_result *first = NULL;
+    size_t count = 0;
+    for (size_t i = 0; i < setup->cases_count; i++) {
+        if (setup->results[i].status != BENCH_FAILED) continue;
+        if (count++ == 0) first = &setup->results[i];
+    }
+    if (first == NULL) return;
+    char message[BENCH_MESSAGE_BYTES];
+    snprintf(message, sizeof message, "%zu of %zu answers failed; the first: %s", count, setup->cases_count,
+             first->reason);
+    (void)fail_with(LEVER_E_INTERNAL, message);
+}
+
 static int show(const command *c, int code) {
     const bench_setup *setup = &c->setup;
     const bench_outcome outcome = {&setup->lists, &setup->prompts, setup->cases, setup->results, setup->cases_count};
@@ -142,6 +185,7 @@ static int show(const command *c, int code) {
     bench_table_print(stdout, &outcome);
     if (fflush(stdout) != 0) code = fail_with(LEVER_E_IO, "writing the table to standard output failed");
     const size_t differing = bench_count_differing(&outcome, message);
+    tell_failures(setup);
     note(&c->options, "rows: %s", setup->rows.path);
     if (differing == 0) return code;
     fail_with(LEVER_E_INTERNAL, message);
@@ -178,7 +222,6 @@ int command_bench(const cli_options *options) {
     command c = {.options = *options};
     uint64_t cgroup_bytes = 0;
     char killed[256];
-    if (c.options.context_tokens == 0) c.options.context_tokens = DEFAULT_CONTEXT;
     if (!c.options.seed_given) c.options.seed = DEFAULT_SEED;
     int code = check_options(&c, &cgroup_bytes);
     if (code == EXIT_DONE) {

@@ -53,7 +53,9 @@ static const cli_command commands[] = {
      "must\n"
      "write the same text. The default, 40 answers of 128 tokens, takes about 15 minutes with the default pair. "
      "Unless\n"
-     "given, the context is 2048 and the seed 1; a share of the layers as budget keeps the draft.\n",
+     "given, the context is 2048, or the model's if that is less, and the seed 1; a share of the layers as budget "
+     "keeps\n"
+     "the draft.\n",
      "  lever bench\n  lever bench --strategies lever,ar --budgets 900M,50% --tasks code --lengths 64\n"
      "  lever bench --cgroup-ram 1G --budgets 1G --out rows.jsonl; lever bench ... --resume rows.jsonl\n",
      ON_BENCH, 0, 0, command_bench},

@@ -117,6 +117,12 @@ class Rows(unittest.TestCase):
         self.assertEqual([row["status"] for row in rows], ["failed", "failed", "ok", "ok"])
         self.assertIn("budget", rows[0]["reason"])
         self.assertIn("too small", done.stdout)
+        self.assertIn("2 of 4 answers failed; the first: the memory budget is too small", done.stderr)
+
+    def test_the_context_is_no_more_than_the_model_was_trained_for(self):
+        given = [word for word in SMALL if word not in ("--ctx", "400")]
+        done = bench("--budgets", "none", "--tasks", "code", "--strategies", "ar", "--out", "own.jsonl", given=given)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_draft_of_another_vocabulary_is_a_result(self):
         given = ["-m", TARGET, "-d", STRANGER, *SMALL[4:]]
