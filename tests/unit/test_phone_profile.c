@@ -65,25 +65,138 @@ static void test_built_in(void **state) {
     }
 }
 
-/* Each key alone, missing: named. */
-static void test_missing(void **state) {
-    (void)state;
-    static const char *const keys[] = {
-        "name",          "flash_sequential", "flash_request",  "flash_iops",          "flash_iops_loss",
-        "read_block",    "read_queue",       "ring_layers",    "memory_bandwidth",    "npu_bandwidth",
-        "npu_buckets",   "npu_arithmetic",   "npu_dequantise", "cpu_arithmetic",      "head_arithmetic",
-        "power_base",    "power_npu",        "energy_flash",   "flash_fragmentation", "flash_copy",
-        "heat_capacity", "heat_from",        "npu_crossing",   "cpu_bandwidth",       "heat_speed_least",
-    };
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        lv_phone_profile profile;
-        lever_error error;
-        char wanted[80];
-        snprintf(wanted, sizeof(wanted), "test: %s is missing", keys[i]);
-        CHECK_FAILS(lv_phone_profile_parse(&profile, "test", changed(keys[i], NULL), NULL, &error), LEVER_E_FORMAT,
-                    wanted);
+/* --- Every value of every built-in profile ----------------------------------------------------------------------- */
+
+enum { LINES_MAX = 128, KEYS_COUNT = 44 };
+
+typedef struct {
+    char key[64], value[64], unit[64], section[32]; /* key "": no value; section "": for all */
+    const char *text;
+    int bytes; /* with the newline */
+} profile_line;
+
+static uint32_t split_lines(const char *text, profile_line *lines) {
+    char section[32] = "";
+    uint32_t count = 0;
+    for (; *text; count++) {
+        assert_true(count < LINES_MAX);
+        profile_line *line = &lines[count];
+        *line = (profile_line){.text = text, .bytes = (int)strcspn(text, "\n") + 1};
+        if (text[0] == '[') assert_int_equal(sscanf(text, "[%31[^]]", section), 1);
+        if (!strchr("#[\n", text[0]))
+            assert_int_equal(sscanf(text, "%63s %63s %63s", line->key, line->value, line->unit), 3);
+        memcpy(line->section, section, sizeof(section));
+        text += line->bytes;
     }
+    return count;
 }
+
+/* The lines as a text, with `instead` (whose end is the caller's) in the place of one of them. */
+static const char *joined(const profile_line *lines, uint32_t count, uint32_t one, const char *instead) {
+    static char text[TEXT_BYTES];
+    size_t used = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (i == one) {
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s", instead);
+        } else {
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%.*s", lines[i].bytes, lines[i].text);
+        }
+        assert_true(used < sizeof(text));
+    }
+    return text;
+}
+
+/* Whether the profile is whole with `instead` in the place of a line; if not, it is refused with the key's name. */
+static bool is_accepted(const profile_line *lines, uint32_t count, uint32_t one, const char *instead) {
+    lv_phone_profile profile;
+    lever_error error;
+    const char *text = joined(lines, count, one, instead);
+    const lever_status status = lv_phone_profile_parse(&profile, "test", text, lines[one].section, &error);
+    if (status == LEVER_OK) return true;
+    assert_int_equal(status, LEVER_E_FORMAT);
+    if (!strstr(error.message, lines[one].key))
+        fail_msg("'%s' in place of %s: '%s'", instead, lines[one].key, error.message);
+    return false;
+}
+
+static bool is_one_of(const char *key, const char *const *keys) {
+    for (; *keys; keys++) {
+        if (strcmp(key, *keys) == 0) return true;
+    }
+    return false;
+}
+
+/* What may be nothing: a limit or a loss that there is not, a share that nothing takes, a power that is not told. */
+static const char *const may_be_zero[] = {"flash_request",
+                                          "flash_iops_loss",
+                                          "flash_copy",
+                                          "flash_lane_loss",
+                                          "flash_lane_loss_small",
+                                          "npu_dequantise",
+                                          "npu_row",
+                                          "npu_crossing",
+                                          "npu_io_loss",
+                                          "cpu_layer",
+                                          "power_base",
+                                          "power_npu",
+                                          "power_cpu",
+                                          "power_reader",
+                                          "energy_flash",
+                                          "energy_memory",
+                                          "heat_ambient",
+                                          NULL};
+static const char *const may_be_negative[] = {"heat_ambient", NULL};
+
+static void check_absurd(const profile_line *lines, uint32_t count, uint32_t one) {
+    static const char *const never[] = {"nan", "-nan", "inf", "-inf", "1e300", "-1e300", "1e999", "-", "much", "1,e"};
+    const profile_line *line = &lines[one];
+    char text[256];
+    for (size_t i = 0; i < sizeof(never) / sizeof(never[0]); i++) {
+        snprintf(text, sizeof(text), "%.63s %s %.63s read\n", line->key, never[i], line->unit);
+        if (is_accepted(lines, count, one, text)) fail_msg("%s is '%s'", line->key, never[i]);
+    }
+    snprintf(text, sizeof(text), "%.63s 0 %.63s read\n", line->key, line->unit);
+    if (is_accepted(lines, count, one, text) != is_one_of(line->key, may_be_zero)) fail_msg("%s is 0", line->key);
+    snprintf(text, sizeof(text), "%.63s -1 %.63s read\n", line->key, line->unit);
+    if (is_accepted(lines, count, one, text) != is_one_of(line->key, may_be_negative)) fail_msg("%s is -1", line->key);
+    snprintf(text, sizeof(text), "%.63s %.63s lightyears read\n", line->key, line->value);
+    if (is_accepted(lines, count, one, text)) fail_msg("%s is in light-years", line->key);
+    snprintf(text, sizeof(text), "%.63s %.63s %.63s\n", line->key, line->value, line->unit);
+    if (is_accepted(lines, count, one, text)) fail_msg("%s comes from nowhere", line->key);
+}
+
+/* Each value alone: missing, doubled, absurd. */
+static void check_each(const char *text, uint32_t keys_wanted) {
+    static profile_line lines[LINES_MAX];
+    const uint32_t count = split_lines(text, lines);
+    uint32_t keys = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const profile_line *line = &lines[i];
+        char twice[1024];
+        if (!line->key[0]) continue;
+        keys += line->section[0] == '\0' || strcmp(line->section, "root") == 0;
+        lever_error error;
+        lv_phone_profile profile;
+        char wanted[128];
+        snprintf(wanted, sizeof(wanted), "test: %.63s is missing", line->key);
+        CHECK_FAILS(lv_phone_profile_parse(&profile, "test", joined(lines, count, i, ""), line->section, &error),
+                    LEVER_E_FORMAT, wanted);
+        snprintf(twice, sizeof(twice), "%.*s%.*s", line->bytes, line->text, line->bytes, line->text);
+        snprintf(wanted, sizeof(wanted), "%.63s stands twice", line->key);
+        CHECK_FAILS(lv_phone_profile_parse(&profile, "test", joined(lines, count, i, twice), line->section, &error),
+                    LEVER_E_FORMAT, wanted);
+        if (strcmp(line->key, "name") != 0) check_absurd(lines, count, i);
+    }
+    assert_int_equal(keys, keys_wanted);
+}
+
+static void test_every_value(void **state) {
+    (void)state;
+    assert_int_equal(lv_phone_texts_count, 3);
+    for (size_t i = 0; i < lv_phone_texts_count; i++) check_each(lv_phone_texts[i].text, KEYS_COUNT);
+}
+
+/* --- One value --------------------------------------------------------------------------------------------------- */
 
 static void test_refused(void **state) {
     (void)state;
@@ -211,8 +324,8 @@ static void test_shapes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_built_in), cmocka_unit_test(test_missing), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_sections), cmocka_unit_test(test_files),   cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_built_in), cmocka_unit_test(test_every_value), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_sections), cmocka_unit_test(test_files),       cmocka_unit_test(test_shapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
