@@ -200,6 +200,7 @@ bool lv_residency_is_judged(const lever_engine *engine, const lv_residency_progr
  * the least: no number of threads does better than share its work. */
 static double layer_seconds(const lever_engine *engine, const lv_costs *costs) {
     const double all = lv_cost_curve_at(&costs->layers[LV_SPLIT_ALL], 1);
+    if (engine->threads == 1) return all;
     return fmax(all, lv_cost_curve_at(&costs->layers[LV_SPLIT_ONE], 1) / engine->threads);
 }
 

@@ -266,7 +266,7 @@ static lever_status drafter_expand(void *user, lv_tree *tree, const uint32_t *no
     s->counters.nodes += *expanded;
     /* A forward that also catches up with much text says little about its width. */
     if (!s->options.costs->frozen && missing <= 2) {
-        lv_cost_curve_learn(&s->options.costs->draft[split], *expanded, *seconds);
+        lv_costs_learn_draft(s->options.costs, split, *expanded, *seconds);
     }
     return LEVER_OK;
 }

@@ -3,12 +3,13 @@
 #include "engine/verification.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 void lv_verification_begin(lv_verification *v, lever_session *session, const lv_sampling *sampling) {
     v->session = session;
     v->sampling = sampling;
-    v->pass_end_ns = v->turn_ns = 0;
+    v->pass_end_ns = v->pass_end_read_ns = v->turn_ns = 0;
     v->holds_lock = false;
 }
 
@@ -85,7 +86,7 @@ static void fill_rows(lv_verification *v, const lv_tree *tree, const uint32_t *n
 }
 
 typedef struct {
-    uint64_t begin_ns, compute_ns, wait_ns;
+    uint64_t begin_ns, compute_ns, wait_ns, read_ns;
 } pass_times;
 
 static void take_times(lever_engine *engine, pass_times *times) {
@@ -93,13 +94,13 @@ static void take_times(lever_engine *engine, pass_times *times) {
     lv_forward_counters forward;
     lv_store_get_counters(engine->store, &store);
     lv_forward_get_counters(engine->forward, &forward);
-    *times = (pass_times){lv_clock_now_ns(&lv_clock_real), forward.compute_ns, store.wait_ns};
+    *times = (pass_times){lv_clock_now_ns(&lv_clock_real), forward.compute_ns, store.wait_ns, store.busy_ns};
 }
 
 /* What a part of a pass said about its number of rows, as if all layers had been computed with it. */
 static void learn_part(lv_costs *costs, lv_split split, uint32_t rows_count, const pass_times *from,
                        const pass_times *to, double share) {
-    lv_cost_curve_learn(&costs->layers[split], rows_count, lv_seconds(to->compute_ns - from->compute_ns) / share);
+    lv_costs_learn_layers(costs, split, rows_count, lv_seconds(to->compute_ns - from->compute_ns) / share);
 }
 
 /* The pass, whose rows were `rows_count` up to `middle`, a share `before` of its layers, and `rows_after` from there.
@@ -110,16 +111,21 @@ static void learn_pass(lv_verification *v, uint32_t rows_count, uint32_t rows_af
     if (costs->frozen) return;
     pass_times now;
     take_times(v->session->engine, &now);
-    const double idle = v->pass_end_ns ? lv_seconds(begin->begin_ns - v->pass_end_ns) : 0;
+    lv_pass_seconds took = {.pass = lv_seconds(now.begin_ns - begin->begin_ns),
+                            .compute = lv_seconds(now.compute_ns - begin->compute_ns),
+                            .wait = lv_seconds(now.wait_ns - begin->wait_ns),
+                            .idle = v->pass_end_ns ? lv_seconds(begin->begin_ns - v->pass_end_ns) : 0,
+                            .read = v->pass_end_ns ? lv_seconds(now.read_ns - v->pass_end_read_ns) : (double)INFINITY};
     v->pass_end_ns = now.begin_ns;
-    if (lv_forward_computed_single(v->session->engine->forward)) split = LV_SPLIT_ONE;
-    double compute = lv_seconds(now.compute_ns - begin->compute_ns);
+    v->pass_end_read_ns = now.read_ns;
+    /* A single thread is all of them: decisions ask what all take. */
+    const lever_engine *engine = v->session->engine;
+    if (engine->threads > 1 && lv_forward_computed_single(engine->forward)) split = LV_SPLIT_ONE;
     if (rows_after < rows_count) {
         learn_part(costs, split, rows_count, begin, middle, before);
-        compute = lv_seconds(now.compute_ns - middle->compute_ns) / (1 - before);
+        took.compute = lv_seconds(now.compute_ns - middle->compute_ns) / (1 - before);
     }
-    lv_costs_learn_pass(costs, split, rows_after, lv_seconds(now.begin_ns - begin->begin_ns), compute,
-                        lv_seconds(now.wait_ns - begin->wait_ns), idle);
+    lv_costs_learn_pass(costs, split, rows_after, &took);
 }
 
 static const float *source_hidden(void *user, uint32_t row) {

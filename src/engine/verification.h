@@ -11,8 +11,9 @@
 typedef struct {
     lever_session *session;
     const lv_sampling *sampling;
-    uint64_t pass_end_ns; /* of the last pass; 0: none */
-    uint64_t turn_ns;     /* that it waited for passes of other sessions, by the session's clock */
+    uint64_t pass_end_ns;      /* of the last pass; 0: none */
+    uint64_t pass_end_read_ns; /* that something had been read until then */
+    uint64_t turn_ns;          /* that it waited for passes of other sessions, by the session's clock */
     bool holds_lock;
     uint32_t paths[LV_DRAFTING_NODES_MAX][LV_TREE_DEPTH_MAX];
     uint32_t rows[LV_PRUNING_ROWS_MAX]; /* by row at the beginning of the pass: its row at the end */

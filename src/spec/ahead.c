@@ -19,7 +19,7 @@ uint32_t lv_ahead_level(double tokens) {
 double lv_ahead_saved(const lv_ahead_record *record, uint32_t level) {
     assert(level < LV_AHEAD_LEVELS);
     const lv_ahead_drafted *behind = record->levels[level].drafted;
-    return behind[0].cycles > 0 ? fmax(0, behind[0].seconds - behind[1].seconds) : 0;
+    return behind[0].cycles > 0 ? fmax(0, behind[0].steps - behind[1].steps) : 0;
 }
 
 double lv_ahead_rate(const lv_ahead_record *record, bool ahead, double rate) {
@@ -43,11 +43,11 @@ bool lv_ahead_choose(lv_ahead_record *record, uint32_t level, bool better) {
     return ahead;
 }
 
-void lv_ahead_learn(lv_ahead_record *record, uint32_t level, bool ahead, double drafted_seconds) {
+void lv_ahead_learn(lv_ahead_record *record, uint32_t level, bool ahead, double drafted_steps) {
     assert(level < LV_AHEAD_LEVELS);
-    if (!(drafted_seconds >= 0)) return;
+    if (!(drafted_steps >= 0)) return;
     lv_ahead_drafted *behind = &record->levels[level].drafted[ahead ? 1 : 0];
     if (behind->cycles < LV_AHEAD_CYCLES_MAX) behind->cycles++;
     /* At first a plain mean: the first one alone is no better than chance. */
-    behind->seconds += fmax(newest_share, 1.0 / behind->cycles) * (drafted_seconds - behind->seconds);
+    behind->steps += fmax(newest_share, 1.0 / behind->cycles) * (drafted_steps - behind->steps);
 }

@@ -3,7 +3,8 @@
  * Drafting ahead takes a thread from the target, which can then verify fewer nodes in the time that reading takes. What
  * that costs is known from the tree at hand (cost.h); what it saves is the difference between the drafting that follows
  * a cycle without it and a cycle with it. It is large where the draft is nearly always right, and small where the next
- * root is anybody's guess, so it is kept by level: how many tokens the last cycles gave. Cycles of both ways also do
+ * root is anybody's guess, so it is kept by level: how many tokens the last cycles gave. It is counted in steps of the
+ * draft (lv_costs_draft_step), which stay what they are when the machine becomes slower. Cycles of both ways also do
  * not quite keep what is expected of them: threads, draft and reader get into each other's way, and the better of two
  * expectations is more often too high than too low. Both ways are tried again now and then. Pure functions of the
  * struct, which is kept with the costs of the pair. */
@@ -22,7 +23,7 @@ enum {
 
 /* Drafting behind cycles of one way at one level. */
 typedef struct {
-    double seconds; /* a mean, the newest ones weigh more */
+    double steps; /* a mean, the newest ones weigh more */
     uint32_t cycles;
 } lv_ahead_drafted;
 
@@ -38,7 +39,7 @@ typedef struct {
 /* The level of a mean of tokens a cycle. */
 uint32_t lv_ahead_level(double tokens);
 
-/* Seconds that drafting ahead saves at this level, as far as is known: hopefully all of it, when it was not tried. */
+/* Steps that drafting ahead saves at this level, as far as is known: hopefully all of it, when it was not tried. */
 double lv_ahead_saved(const lv_ahead_record *record, uint32_t level);
 
 /* The tokens a second that were computed for a cycle, less what cycles of this way failed to keep of that. */
@@ -51,6 +52,6 @@ bool lv_ahead_choose(lv_ahead_record *record, uint32_t level, bool better);
 void lv_ahead_keep(lv_ahead_record *record, bool ahead, double share);
 
 /* The drafting that a cycle began with, behind one of this level. */
-void lv_ahead_learn(lv_ahead_record *record, uint32_t level, bool ahead, double drafted_seconds);
+void lv_ahead_learn(lv_ahead_record *record, uint32_t level, bool ahead, double drafted_steps);
 
 #endif

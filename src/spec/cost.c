@@ -8,8 +8,14 @@
  * Costs are monotone: where a point would cost less than one to its left, both get their mean, weighted by samples
  * (isotonic regression by pooling). The curve is not cut at a point that happened to be slow.
  *
+ * A machine that has become slower or faster, for good or for a while, shows at every number of rows, and only some are
+ * measured: a curve of which a part is right lets a policy flee to where it is wrong. So measurements that differ much
+ * from what is well known are counted as surprises, by the curve as it was before the first of them; three in a row
+ * that agree are no outliers, and the whole curve moves by the least that they say.
+ *
  * Reading is simpler, one number: a pass that waited for blocks took as long as reading did, less what the ring held
- * at its start. A pass that did not wait only says that reading takes no longer.
+ * at its start. A pass that did not wait says that reading takes no longer than something was being read, which is less
+ * than the pass where computing is what takes longer. Where it has become less, that is what lets trees shrink.
  *
  * Text holds nanoseconds as whole numbers, because a decimal point depends on the locale. */
 #include "spec/cost.h"
@@ -43,6 +49,10 @@ static const double head_shape[LV_COST_POINTS] = {1, 1.05, 1.1, 1.25, 1.6, 2.0, 
  * it goes on, a few measurements get there. */
 #define OUTLIER 4.0
 #define OUTLIER_TAKEN 2.0
+
+/* A surprise is off by more than this factor, either way, where a point was measured so often. */
+#define SURPRISE 1.5
+enum { SURPRISES_BELIEVED = 3, SAMPLES_KNOWN = 3 };
 
 /* Reading was what a pass waited for when waiting took this share of it. Less comes from an empty ring at its start. */
 #define WAIT_SHARE_LEAST 0.1
@@ -82,6 +92,23 @@ double lv_cost_curve_at(const lv_cost_curve *curve, uint32_t rows) {
 
 uint32_t lv_cost_point_rows(size_t point) {
     return point_rows[point];
+}
+
+/* Counts a measurement that is off by `factor`. True: it is the last one of a change by surprise->factor. */
+static bool is_change(lv_cost_surprise *surprise, double factor) {
+    if (factor < SURPRISE && factor > 1 / SURPRISE) {
+        surprise->count = 0;
+        return false;
+    }
+    const bool goes_on = surprise->count > 0 && (factor > 1) == (surprise->factor > 1);
+    if (!goes_on) {
+        *surprise = (lv_cost_surprise){factor, 1};
+        return false;
+    }
+    surprise->factor = factor > 1 ? fmin(factor, surprise->factor) : fmax(factor, surprise->factor);
+    if (++surprise->count < SURPRISES_BELIEVED) return false;
+    surprise->count = 0;
+    return true;
 }
 
 static double taken_factor(double seconds, double expected) {
@@ -137,11 +164,33 @@ static void make_monotone(lv_cost_curve *curve) {
     }
 }
 
-void lv_cost_curve_learn(lv_cost_curve *curve, uint32_t rows, double seconds) {
-    if (rows == 0 || !isfinite(seconds) || seconds <= 0) return;
-    const double factor = taken_factor(fmax(seconds, SECONDS_LEAST), lv_cost_curve_at(curve, rows));
+static void scale_curve(lv_cost_curve *curve, const double *from, double factor) {
+    for (size_t i = 0; i < LV_COST_POINTS; i++) {
+        curve->seconds[i] = fmax(from[i] * factor, SECONDS_LEAST);
+        if (curve->samples[i] > SAMPLES_KNOWN) curve->samples[i] = SAMPLES_KNOWN;
+    }
+}
+
+/* In front of what the measurement moves. True: the whole curve is to move by surprise.factor. */
+static bool is_curve_change(lv_cost_curve *curve, position at, uint32_t rows, double seconds) {
+    if (curve->samples[at.share < 0.5 ? at.low : at.low + 1] < SAMPLES_KNOWN) return false;
+    lv_cost_curve known = *curve;
+    if (curve->surprise.count > 0) memcpy(known.seconds, curve->before, sizeof(known.seconds));
+    const bool changed = is_change(&curve->surprise, seconds / lv_cost_curve_at(&known, rows));
+    if (curve->surprise.count == 1) memcpy(curve->before, curve->seconds, sizeof(curve->before));
+    return changed;
+}
+
+double lv_cost_curve_learn(lv_cost_curve *curve, uint32_t rows, double seconds) {
+    if (rows == 0 || !isfinite(seconds) || seconds <= 0) return 1;
+    seconds = fmax(seconds, SECONDS_LEAST);
+    const double factor = taken_factor(seconds, lv_cost_curve_at(curve, rows));
     const uint32_t rows_last = point_rows[LV_COST_POINTS - 1];
     const position at = position_of(rows < rows_last ? rows : rows_last);
+    if (is_curve_change(curve, at, rows, seconds)) {
+        scale_curve(curve, curve->before, curve->surprise.factor);
+        return curve->surprise.factor;
+    }
     double moved[LV_COST_POINTS];
     for (size_t i = 0; i < LV_COST_POINTS; i++) moved[i] = 1;
     for (size_t side = 0; side < 2; side++) {
@@ -151,6 +200,7 @@ void lv_cost_curve_learn(lv_cost_curve *curve, uint32_t rows, double seconds) {
     }
     carry_unmeasured(curve, moved);
     make_monotone(curve);
+    return 1;
 }
 
 /* --- All costs --- */
@@ -187,24 +237,68 @@ double lv_costs_pass(const lv_costs *costs, lv_split split, uint32_t rows, doubl
     return lv_costs_pruned_pass(costs, split, rows, rows, 1, idle_seconds);
 }
 
-/* What the ring holds takes as many bytes as before: its time follows that of all. */
-static void learn_io(lv_costs *costs, double pass_seconds, double wait_seconds, double idle_seconds) {
-    if (costs->io_seconds <= 0) return;
-    const double seconds = pass_seconds + fmin(idle_seconds, costs->ring_seconds);
-    const bool was_waiting = wait_seconds >= WAIT_SHARE_LEAST * pass_seconds;
-    if (!was_waiting && seconds >= costs->io_seconds) return;
-    const double moved = 1 + IO_GAIN * (taken_factor(seconds, costs->io_seconds) - 1);
-    costs->io_seconds *= moved;
-    costs->ring_seconds *= moved;
+static void move_io(lv_costs *costs, double seconds, double ring_seconds, double factor) {
+    costs->io_seconds = seconds * factor;
+    costs->ring_seconds = ring_seconds * factor;
 }
 
-void lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, double pass_seconds, double compute_seconds,
-                         double wait_seconds, double idle_seconds) {
-    const double all = pass_seconds + compute_seconds + wait_seconds + idle_seconds;
-    if (costs->frozen || rows == 0 || !isfinite(all) || pass_seconds <= 0 || wait_seconds < 0 || idle_seconds < 0)
+/* What the ring holds takes as many bytes as before: its time follows that of all. */
+static void learn_io(lv_costs *costs, const lv_pass_seconds *took) {
+    const bool was_waiting = took->wait >= WAIT_SHARE_LEAST * took->pass;
+    double seconds = took->pass + fmin(took->idle, costs->ring_seconds);
+    if (!was_waiting) seconds = fmin(seconds, took->read);
+    if (costs->io_seconds <= 0) {
+        /* Blocks that were pinned are streamed now. */
+        if (was_waiting) costs->io_seconds = seconds;
         return;
-    lv_cost_curve_learn(&costs->layers[split], lv_buckets_padded(&costs->buckets, rows), compute_seconds);
-    learn_io(costs, pass_seconds, wait_seconds, idle_seconds);
+    }
+    if (!was_waiting && seconds >= costs->io_seconds) return;
+    const bool is_first = costs->io_before.surprise.count == 0;
+    const double known = is_first ? costs->io_seconds : costs->io_before.seconds;
+    const bool changed = is_change(&costs->io_before.surprise, seconds / known);
+    if (changed) {
+        move_io(costs, costs->io_before.seconds, costs->io_before.ring_seconds, costs->io_before.surprise.factor);
+        return;
+    }
+    if (costs->io_before.surprise.count == 1) {
+        costs->io_before.seconds = costs->io_seconds;
+        costs->io_before.ring_seconds = costs->ring_seconds;
+    }
+    move_io(costs, costs->io_seconds, costs->ring_seconds,
+            1 + IO_GAIN * (taken_factor(seconds, costs->io_seconds) - 1));
+}
+
+static void learn_split(lv_cost_curve curves[LV_SPLITS_COUNT], lv_split split, uint32_t rows, double seconds) {
+    const double factor = lv_cost_curve_learn(&curves[split], rows, seconds);
+    lv_cost_curve *other = &curves[split == LV_SPLIT_ONE ? LV_SPLIT_ALL : LV_SPLIT_ONE];
+    if (factor < 1) scale_curve(other, other->seconds, factor);
+}
+
+void lv_costs_learn_layers(lv_costs *costs, lv_split split, uint32_t rows, double seconds) {
+    if (!costs->frozen) learn_split(costs->layers, split, lv_buckets_padded(&costs->buckets, rows), seconds);
+}
+
+void lv_costs_learn_draft(lv_costs *costs, lv_split split, uint32_t rows, double seconds) {
+    if (!costs->frozen) learn_split(costs->draft, split, rows, seconds);
+}
+
+void lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, const lv_pass_seconds *took) {
+    const double all = took->pass + took->compute + took->wait + took->idle;
+    if (costs->frozen || rows == 0 || !isfinite(all) || took->pass <= 0 || took->wait < 0 || took->idle < 0 ||
+        !(took->read >= 0))
+        return;
+    lv_costs_learn_layers(costs, split, rows, took->compute);
+    learn_io(costs, took);
+}
+
+lv_split lv_costs_draft_split(const lv_costs *costs) {
+    const lv_cost_curve *one = &costs->draft[LV_SPLIT_ONE], *all = &costs->draft[LV_SPLIT_ALL];
+    if (one->samples[0] == 0 || all->samples[0] == 0) return LV_SPLIT_ALL;
+    return lv_cost_curve_at(one, 1) < lv_cost_curve_at(all, 1) ? LV_SPLIT_ONE : LV_SPLIT_ALL;
+}
+
+double lv_costs_draft_step(const lv_costs *costs) {
+    return lv_cost_curve_at(&costs->draft[lv_costs_draft_split(costs)], 1);
 }
 
 /* --- Text ---
@@ -236,6 +330,7 @@ static int64_t nanoseconds(double seconds) {
 
 size_t lv_costs_write(const lv_costs *costs, char *text, size_t capacity) {
     lv_costs copy = *costs;
+    const double step = lv_costs_draft_step(costs);
     size_t used = lv_text_append(text, capacity, 0, "%s", heading);
     for (size_t c = 0; c < CURVES_COUNT; c++) {
         const lv_cost_curve *curve = curve_of(&copy, c);
@@ -250,7 +345,7 @@ size_t lv_costs_write(const lv_costs *costs, char *text, size_t capacity) {
     for (unsigned i = 0; i < 2 * LV_AHEAD_LEVELS; i++) {
         const lv_ahead_drafted *behind = &costs->ahead.levels[i / 2].drafted[i % 2];
         used = lv_text_append(text, capacity, used, "ahead %u %u %" PRId64 " %" PRIu32 "\n", i / 2, i % 2,
-                              nanoseconds(behind->seconds), behind->cycles);
+                              nanoseconds(behind->steps * step), behind->cycles);
     }
     for (unsigned i = 0; i < 2; i++) {
         const int64_t kept = (int64_t)llround(costs->ahead.kept[i] * MILLIONTHS);
@@ -275,7 +370,7 @@ static bool read_point(const char **text, const char *name, size_t point, lv_cos
 }
 
 /* As read_point. A way that was never tried has no time. */
-static bool read_ahead(const char **text, unsigned index, lv_ahead_record *record) {
+static bool read_ahead(const char **text, unsigned index, double step, lv_ahead_record *record) {
     unsigned level = 0, ahead = 0, cycles = 0;
     int64_t value = 0;
     int length = 0;
@@ -283,7 +378,7 @@ static bool read_ahead(const char **text, unsigned index, lv_ahead_record *recor
     if (level != index / 2 || ahead != index % 2 || cycles > LV_AHEAD_CYCLES_MAX || (*text)[length] != '\n')
         return false;
     if (value < 0 || (cycles == 0 && value != 0)) return false;
-    record->levels[level].drafted[ahead] = (lv_ahead_drafted){.seconds = (double)value / 1e9, .cycles = cycles};
+    record->levels[level].drafted[ahead] = (lv_ahead_drafted){.steps = (double)value / 1e9 / step, .cycles = cycles};
     *text += length + 1;
     return true;
 }
@@ -315,7 +410,7 @@ bool lv_costs_read(lv_costs *costs, const char *text) {
     }
     text += length + 1;
     for (unsigned i = 0; i < 2 * LV_AHEAD_LEVELS; i++) {
-        if (!read_ahead(&text, i, &read.ahead)) return false;
+        if (!read_ahead(&text, i, lv_costs_draft_step(&read), &read.ahead)) return false;
     }
     if (!read_kept(&text, 0, &read.ahead) || !read_kept(&text, 1, &read.ahead)) return false;
     if (!lv_text_is_section_end(text)) return false;

@@ -2,9 +2,9 @@
  *
  * Pure functions of the struct: no clock, no memory of its own. Curves are staircases over a few numbers of rows, kept
  * monotone; between two measured points the cost is interpolated, beyond the last one it goes on with the slope of the
- * prior. An exponentially weighted mean follows the machine: other load, a slower disk, less memory. Frozen costs do
- * not learn; only the record of drafting ahead follows the cycles of an answer, by what was expected of them. One
- * thread at a time. */
+ * prior. An exponentially weighted mean follows the machine: other load, a slower disk, less memory. Where several
+ * measurements in a row say that it has changed, it is believed at once. Frozen costs do not learn; only the record of
+ * drafting ahead follows the cycles of an answer, by what was expected of them. One thread at a time. */
 #ifndef LV_SPEC_COST_H
 #define LV_SPEC_COST_H
 
@@ -20,9 +20,18 @@ typedef enum { LV_SPLIT_ONE = 0, LV_SPLIT_ALL = 1, LV_SPLITS_COUNT = 2 } lv_spli
 
 enum { LV_COST_POINTS = 11 };
 
+/* Measurements in a row that say, all of them, that the machine is faster, or slower, than was thought. */
+typedef struct {
+    double factor; /* of the one that says the least */
+    uint32_t count;
+} lv_cost_surprise;
+
 typedef struct {
     double seconds[LV_COST_POINTS]; /* at 1, 2, 4, 8, 12, 16, 24, 32, 48, 64 and 96 rows */
     uint32_t samples[LV_COST_POINTS];
+    /* Not kept in a file. */
+    lv_cost_surprise surprise;
+    double before[LV_COST_POINTS]; /* seconds as they were in front of the first surprise */
 } lv_cost_curve;
 
 /* Seconds for `rows` (0 costs nothing). Never decreases with rows. */
@@ -33,8 +42,9 @@ uint32_t lv_cost_point_rows(size_t point);
 
 /* Takes one measurement. The nearest points move by their share of the distance; points never measured keep the prior's
  * shape, scaled by what the measured ones say. A single outlier (more than four times the expected) moves a curve at
- * most to twice its value. */
-void lv_cost_curve_learn(lv_cost_curve *curve, uint32_t rows, double seconds);
+ * most to twice its value. The third measurement in a row that says that the machine has changed moves the whole curve.
+ * Returns the factor of that; 1: it did not. */
+double lv_cost_curve_learn(lv_cost_curve *curve, uint32_t rows, double seconds);
 
 typedef struct {
     lv_cost_curve layers[LV_SPLITS_COUNT]; /* all layers of the target, computing only */
@@ -42,7 +52,11 @@ typedef struct {
     lv_cost_curve head;                    /* the target's head, all threads */
     double io_seconds;                     /* reading what one pass streams, the reader never at rest */
     double ring_seconds;                   /* of this, what the ring holds already when the reader was not stopped */
-    lv_ahead_record ahead;                 /* what drafting ahead saves, and what was kept of what was promised */
+    struct {                               /* as those of a curve */
+        lv_cost_surprise surprise;
+        double seconds, ring_seconds;
+    } io_before;
+    lv_ahead_record ahead; /* what drafting ahead saves, and what was kept of what was promised */
     bool frozen;
     lv_buckets buckets; /* a pass computes these numbers of rows only; what is learned and asked for is padded */
 } lv_costs;
@@ -60,9 +74,26 @@ double lv_costs_pass(const lv_costs *costs, lv_split split, uint32_t rows, doubl
 double lv_costs_pruned_pass(const lv_costs *costs, lv_split split, uint32_t rows, uint32_t rows_after, double before,
                             double idle_seconds);
 
-/* Takes what a pass took: `wait_seconds` is the time in which it waited for blocks, idle_seconds as above. */
-void lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, double pass_seconds, double compute_seconds,
-                         double wait_seconds, double idle_seconds);
+/* What a pass took, in seconds. */
+typedef struct {
+    double pass, compute;
+    double wait; /* for blocks */
+    double idle; /* in front of it, as above */
+    double read; /* in which something was being read since the pass before it; infinite: not known */
+} lv_pass_seconds;
+
+void lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, const lv_pass_seconds *took);
+
+/* Takes what all layers took, or a forward of the draft. What makes one split faster is hoped to do so for the other,
+ * which nobody might try again else. */
+void lv_costs_learn_layers(lv_costs *costs, lv_split split, uint32_t rows, double seconds);
+void lv_costs_learn_draft(lv_costs *costs, lv_split split, uint32_t rows, double seconds);
+
+/* Who drafts in front of a pass: all threads, unless one alone was measured to be faster. On a busy machine they wait
+ * for each other. */
+lv_split lv_costs_draft_split(const lv_costs *costs);
+/* A forward over one row there: the unit of costs->ahead. */
+double lv_costs_draft_step(const lv_costs *costs);
 
 /* Text of "name value..." lines with a heading that names the version; the caller keeps it in a file. Returns the
  * bytes wanted, like snprintf. Buckets belong to a device, not to the text. */

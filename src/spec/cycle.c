@@ -15,6 +15,9 @@ static const float rejected_estimate = 0.15f;
 /* Drafting ahead that is expected to be better by more than this is not asked again. */
 #define NEAR 1.2
 
+/* A cycle that took longer by more than this factor, or less, was not what its costs are of. */
+#define KNOWN_TIME 2.0
+
 /* The predictor is asked when pruning could win this share of a cycle. */
 #define WIN_LEAST 0.03
 
@@ -74,7 +77,8 @@ static bool can_draft_ahead(const lv_cycle *cycle, const lv_drafter *drafter) {
 /* How much there was left to draft behind the cycle before, when it was one of the same text. */
 static void learn_drafted(lv_cycle *cycle, size_t text_count, double seconds) {
     if (cycle->last.text_count == text_count && cycle->drafting.strategy == LEVER_STRATEGY_LEVER) {
-        lv_ahead_learn(&cycle->costs.ahead, cycle->last.level, cycle->last.ahead, seconds);
+        const double steps = seconds / lv_costs_draft_step(&cycle->costs);
+        lv_ahead_learn(&cycle->costs.ahead, cycle->last.level, cycle->last.ahead, steps);
     }
 }
 
@@ -83,23 +87,22 @@ static void keep_last(lv_cycle *cycle, size_t text_count, const lv_cycle_result 
     cycle->last.level = lv_ahead_level(cycle->tokens_recent);
     cycle->last.ahead = result->ahead;
     const double tokens = result->path_count + 1;
-    /* The other policies choose without an eye on what is expected of them. */
-    if (cycle->drafting.strategy == LEVER_STRATEGY_LEVER) {
-        const double share = tokens / seconds * result->choice.seconds / result->choice.tokens;
-        lv_ahead_keep(&cycle->costs.ahead, result->ahead, share);
+    /* The other policies choose without an eye on what is expected of them. A machine that has become another one,
+     * which the costs do not know yet, says nothing of the way. */
+    const double time = seconds / result->choice.seconds;
+    const bool is_known = time <= KNOWN_TIME && time >= 1 / KNOWN_TIME;
+    if (cycle->drafting.strategy == LEVER_STRATEGY_LEVER && is_known) {
+        lv_ahead_keep(&cycle->costs.ahead, result->ahead, tokens / result->choice.tokens / time);
     }
     cycle->tokens_recent = cycle->tokens_recent > 0 ? (cycle->tokens_recent + tokens) / 2 : tokens;
 }
 
 /* --- Drafting ---------------------------------------------------------------------------------------------------- */
 
-/* All threads, unless one alone was measured to be faster: on a busy machine they wait for each other. Now and then all
- * are tried again. */
+/* Now and then all threads are tried again. */
 static lv_split draft_split(const lv_cycle *cycle, bool first) {
-    const lv_cost_curve *one = &cycle->costs.draft[LV_SPLIT_ONE], *all = &cycle->costs.draft[LV_SPLIT_ALL];
-    if (one->samples[0] == 0 || all->samples[0] == 0) return LV_SPLIT_ALL;
     if (first && !cycle->costs.frozen && cycle->cycles_count % RETRY_CYCLES == 0) return LV_SPLIT_ALL;
-    return lv_cost_curve_at(one, 1) < lv_cost_curve_at(all, 1) ? LV_SPLIT_ONE : LV_SPLIT_ALL;
+    return lv_costs_draft_split(&cycle->costs);
 }
 
 /* When drafting seemed too dear for some time, it is measured again: what was learned on a busy machine would else hold
@@ -146,7 +149,7 @@ static void weigh_ways(const lv_cycle *cycle, const lv_drafting_view *view, uint
     lv_drafting_choose(&cycle->drafting, &with, &ways->one);
     with.split = LV_SPLIT_ALL;
     lv_drafting_choose(&cycle->drafting, &with, &ways->all);
-    double saved = lv_ahead_saved(record, level);
+    double saved = lv_ahead_saved(record, level) * lv_costs_draft_step(&cycle->costs);
     /* Where nothing is worth drafting in front of a pass, none can be saved. Beside one that takes no longer with a
      * thread less, since reading is what it waits for, the same nodes cost nothing. */
     const bool is_free = ways->one.seconds <= ways->all.seconds;
@@ -171,7 +174,11 @@ static lever_status choose_way(lv_cycle *cycle, const lv_drafter *drafter, lv_dr
         LV_TRY(draft(cycle, drafter, view, result, error));
         weigh_ways(cycle, view, level, &ways);
     }
-    result->ahead = lv_ahead_choose(&cycle->costs.ahead, level, ways.ahead >= ways.not_ahead);
+    bool better = ways.ahead >= ways.not_ahead;
+    /* A way that took another time than was known is asked again, until it is known what it takes now. */
+    const lv_split last = cycle->last.ahead ? LV_SPLIT_ONE : LV_SPLIT_ALL;
+    if (!cycle->costs.frozen && cycle->costs.layers[last].surprise.count > 0) better = cycle->last.ahead;
+    result->ahead = lv_ahead_choose(&cycle->costs.ahead, level, better);
     view->split = result->ahead ? LV_SPLIT_ONE : LV_SPLIT_ALL;
     result->choice = result->ahead ? ways.one : ways.all;
     return LEVER_OK;

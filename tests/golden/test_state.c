@@ -47,15 +47,12 @@ int __wrap_ggml_graph_compute(void *graph, void *plan) {
 static lv_split learned_split;
 static uint32_t learned_rows;
 
-void __real_lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, double pass_seconds,
-                                double compute_seconds, double wait_seconds, double idle_seconds);
-void __wrap_lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, double pass_seconds,
-                                double compute_seconds, double wait_seconds, double idle_seconds);
-void __wrap_lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, double pass_seconds,
-                                double compute_seconds, double wait_seconds, double idle_seconds) {
+void __real_lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, const lv_pass_seconds *took);
+void __wrap_lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, const lv_pass_seconds *took);
+void __wrap_lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, const lv_pass_seconds *took) {
     learned_split = split;
     learned_rows = rows;
-    __real_lv_costs_learn_pass(costs, split, rows, pass_seconds, compute_seconds, wait_seconds, idle_seconds);
+    __real_lv_costs_learn_pass(costs, split, rows, took);
 }
 
 /* --- An answer that is watched ----------------------------------------------------------------------------------- */

@@ -103,7 +103,7 @@ static void test_costs_know_buckets(void **state) {
     assert_true(lv_costs_pass(&costs, LV_SPLIT_ALL, 5, 0) == lv_costs_pass(&costs, LV_SPLIT_ALL, 8, 0));
     assert_true(lv_costs_pass(&costs, LV_SPLIT_ALL, 9, 0) > lv_costs_pass(&costs, LV_SPLIT_ALL, 8, 0));
     const uint32_t before = costs.layers[LV_SPLIT_ALL].samples[3];
-    lv_costs_learn_pass(&costs, LV_SPLIT_ALL, 5, 0.009, 0.009, 0, 0);
+    lv_costs_learn_layers(&costs, LV_SPLIT_ALL, 5, 0.009);
     assert_int_equal(costs.layers[LV_SPLIT_ALL].samples[3], before + 1);
     char text[8192];
     assert_true(lv_costs_write(&costs, text, sizeof(text)) < sizeof(text));

@@ -382,10 +382,12 @@ static void test_text_is_the_targets(void **state) {
         /* Not when the text leaves room for one more token only. */
         if (s.ahead && s.strategy == LEVER_STRATEGY_EDGE) assert_true(w.ahead_begun + 1 >= w.passes);
         assert_int_equal(w.reroots, w.passes);
-        /* What is learned of drafting ahead is of the policy that decides by it. */
+        /* What is learned of drafting ahead is of the policy that decides by it, on a machine that is as it was known.
+         */
         const lv_ahead_record *ahead = &cycle.costs.ahead;
         const bool learned = ahead->kept[0] > 0 || ahead->kept[1] > 0;
-        assert_int_equal(learned, s.strategy == LEVER_STRATEGY_LEVER);
+        if (s.strategy != LEVER_STRATEGY_LEVER) assert_false(learned);
+        if (s.strategy == LEVER_STRATEGY_LEVER && s.frozen) assert_true(learned);
         lv_cycle_close(&cycle);
     }
 }
