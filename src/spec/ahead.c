@@ -34,12 +34,17 @@ void lv_ahead_keep(lv_ahead_record *record, bool ahead, double share) {
     *kept += newest_kept_share * (fmin(share, LV_AHEAD_KEPT_MOST) - *kept);
 }
 
+void lv_ahead_set_due(lv_ahead_record *record, bool ahead) {
+    record->is_due[ahead ? 1 : 0] = true;
+}
+
 bool lv_ahead_choose(lv_ahead_record *record, uint32_t level, bool better) {
     assert(level < LV_AHEAD_LEVELS);
     uint32_t *age = record->levels[level].age;
-    const bool due = ++age[!better] >= LV_AHEAD_RETRY_CYCLES;
+    const bool due = ++age[!better] >= LV_AHEAD_RETRY_CYCLES || record->is_due[!better];
     const bool ahead = due ? !better : better;
     age[ahead] = 0;
+    record->is_due[ahead] = false;
     return ahead;
 }
 

@@ -32,6 +32,7 @@ typedef struct {
         lv_ahead_drafted drafted[2]; /* not ahead, and ahead */
         uint32_t age[2];             /* cycles since each was taken; not kept in a file */
     } levels[LV_AHEAD_LEVELS];
+    bool is_due[2]; /* each: the machine has changed since it was taken; not kept in a file */
     /* Cycles of each way: what they gave over what was expected of them. 0: none yet, which is taken for 1. */
     double kept[2];
 } lv_ahead_record;
@@ -44,6 +45,9 @@ double lv_ahead_saved(const lv_ahead_record *record, uint32_t level);
 
 /* The tokens a second that were computed for a cycle, less what cycles of this way failed to keep of that. */
 double lv_ahead_rate(const lv_ahead_record *record, bool ahead, double rate);
+
+/* The machine has become faster, as another way showed: this one is to be tried next. */
+void lv_ahead_set_due(lv_ahead_record *record, bool ahead);
 
 /* Which way the cycle takes: `better` as was computed from lv_ahead_saved, or the other one where it is due. */
 bool lv_ahead_choose(lv_ahead_record *record, uint32_t level, bool better);

@@ -50,9 +50,11 @@ static const double head_shape[LV_COST_POINTS] = {1, 1.05, 1.1, 1.25, 1.6, 2.0, 
 #define OUTLIER 4.0
 #define OUTLIER_TAKEN 2.0
 
-/* A surprise is off by more than this factor, either way, where a point was measured so often. */
+/* A surprise is off by more than this factor, either way, where points with such a share were measured before. Behind a
+ * change they count as if they had been measured a few times. */
 #define SURPRISE 1.5
-enum { SURPRISES_BELIEVED = 3, SAMPLES_KNOWN = 3 };
+#define SAY_LEAST 0.25
+enum { SURPRISES_BELIEVED = 3, SAMPLES_LEFT = 3 };
 
 /* Reading was what a pass waited for when waiting took this share of it. Less comes from an empty ring at its start. */
 #define WAIT_SHARE_LEAST 0.1
@@ -94,15 +96,19 @@ uint32_t lv_cost_point_rows(size_t point) {
     return point_rows[point];
 }
 
-/* Counts a measurement that is off by `factor`. True: it is the last one of a change by surprise->factor. */
+static bool is_surprising(double factor) {
+    return factor >= SURPRISE || factor <= 1 / SURPRISE;
+}
+
+/* Whether a measurement that is off by `factor` says the same as the ones before. */
+static bool goes_on(const lv_cost_surprise *surprise, double factor) {
+    return surprise->count > 0 && is_surprising(factor) && (factor > 1) == (surprise->factor > 1);
+}
+
+/* Counts a measurement. True: it is the last one of a change by surprise->factor. */
 static bool is_change(lv_cost_surprise *surprise, double factor) {
-    if (factor < SURPRISE && factor > 1 / SURPRISE) {
-        surprise->count = 0;
-        return false;
-    }
-    const bool goes_on = surprise->count > 0 && (factor > 1) == (surprise->factor > 1);
-    if (!goes_on) {
-        *surprise = (lv_cost_surprise){factor, 1};
+    if (!goes_on(surprise, factor)) {
+        *surprise = (lv_cost_surprise){factor, is_surprising(factor) ? 1 : 0};
         return false;
     }
     surprise->factor = factor > 1 ? fmin(factor, surprise->factor) : fmax(factor, surprise->factor);
@@ -167,17 +173,26 @@ static void make_monotone(lv_cost_curve *curve) {
 static void scale_curve(lv_cost_curve *curve, const double *from, double factor) {
     for (size_t i = 0; i < LV_COST_POINTS; i++) {
         curve->seconds[i] = fmax(from[i] * factor, SECONDS_LEAST);
-        if (curve->samples[i] > SAMPLES_KNOWN) curve->samples[i] = SAMPLES_KNOWN;
+        if (curve->samples[i] > SAMPLES_LEFT) curve->samples[i] = SAMPLES_LEFT;
     }
 }
 
-/* In front of what the measurement moves. True: the whole curve is to move by surprise.factor. */
+/* Both points were measured, as far as they have a say. */
+static bool is_known(const lv_cost_curve *curve, position at) {
+    const bool low = curve->samples[at.low] > 0 || at.share > 1 - SAY_LEAST;
+    return low && (curve->samples[at.low + 1] > 0 || at.share < SAY_LEAST);
+}
+
+/* In front of what the measurement moves. True: the whole curve is to move by surprise.factor. Where it was never
+ * measured it cannot be off, but may well be what others of late were: a policy looks elsewhere at once. */
 static bool is_curve_change(lv_cost_curve *curve, position at, uint32_t rows, double seconds) {
-    if (curve->samples[at.share < 0.5 ? at.low : at.low + 1] < SAMPLES_KNOWN) return false;
-    lv_cost_curve known = *curve;
-    if (curve->surprise.count > 0) memcpy(known.seconds, curve->before, sizeof(known.seconds));
-    const bool changed = is_change(&curve->surprise, seconds / lv_cost_curve_at(&known, rows));
-    if (curve->surprise.count == 1) memcpy(curve->before, curve->seconds, sizeof(curve->before));
+    lv_cost_surprise *surprise = &curve->surprise;
+    lv_cost_curve before = *curve;
+    if (surprise->count > 0) memcpy(before.seconds, curve->before, sizeof(before.seconds));
+    const double factor = seconds / lv_cost_curve_at(&before, rows);
+    if (!is_known(curve, at) && !goes_on(surprise, factor)) return false;
+    const bool changed = is_change(surprise, factor);
+    if (surprise->count == 1) memcpy(curve->before, curve->seconds, sizeof(curve->before));
     return changed;
 }
 
@@ -268,18 +283,23 @@ static void learn_io(lv_costs *costs, const lv_pass_seconds *took) {
             1 + IO_GAIN * (taken_factor(seconds, costs->io_seconds) - 1));
 }
 
-static void learn_split(lv_cost_curve curves[LV_SPLITS_COUNT], lv_split split, uint32_t rows, double seconds) {
-    const double factor = lv_cost_curve_learn(&curves[split], rows, seconds);
-    lv_cost_curve *other = &curves[split == LV_SPLIT_ONE ? LV_SPLIT_ALL : LV_SPLIT_ONE];
-    if (factor < 1) scale_curve(other, other->seconds, factor);
-}
-
 void lv_costs_learn_layers(lv_costs *costs, lv_split split, uint32_t rows, double seconds) {
-    if (!costs->frozen) learn_split(costs->layers, split, lv_buckets_padded(&costs->buckets, rows), seconds);
+    if (costs->frozen) return;
+    const double factor = lv_cost_curve_learn(&costs->layers[split], lv_buckets_padded(&costs->buckets, rows), seconds);
+    if (factor < 1) lv_ahead_set_due(&costs->ahead, split == LV_SPLIT_ALL);
 }
 
 void lv_costs_learn_draft(lv_costs *costs, lv_split split, uint32_t rows, double seconds) {
-    if (!costs->frozen) learn_split(costs->draft, split, rows, seconds);
+    if (costs->frozen) return;
+    const double factor = lv_cost_curve_learn(&costs->draft[split], rows, seconds);
+    lv_cost_curve *other = &costs->draft[split == LV_SPLIT_ONE ? LV_SPLIT_ALL : LV_SPLIT_ONE];
+    if (factor < 1) scale_curve(other, other->seconds, factor);
+}
+
+void lv_costs_learn_head(lv_costs *costs, lv_split split, uint32_t rows, double seconds) {
+    if (costs->frozen) return;
+    const double factor = lv_cost_curve_learn(&costs->head, rows, seconds);
+    if (factor < 1 && split == LV_SPLIT_ONE) lv_ahead_set_due(&costs->ahead, false);
 }
 
 void lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, const lv_pass_seconds *took) {

@@ -84,10 +84,13 @@ typedef struct {
 
 void lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, const lv_pass_seconds *took);
 
-/* Takes what all layers took, or a forward of the draft. What makes one split faster is hoped to do so for the other,
- * which nobody might try again else. */
+/* Takes what all layers took, or a forward of the draft. What makes passes of one split faster is a reason to try one
+ * of the other; forwards of the draft, which are short, are hoped to be faster then. */
 void lv_costs_learn_layers(lv_costs *costs, lv_split split, uint32_t rows, double seconds);
 void lv_costs_learn_draft(lv_costs *costs, lv_split split, uint32_t rows, double seconds);
+/* And what the head took, behind a pass of this split. All threads compute it: where they became faster, and only one
+ * had the layers, it is a reason to try all of them. */
+void lv_costs_learn_head(lv_costs *costs, lv_split split, uint32_t rows, double seconds);
 
 /* Who drafts in front of a pass: all threads, unless one alone was measured to be faster. On a busy machine they wait
  * for each other. */

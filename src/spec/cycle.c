@@ -69,6 +69,7 @@ static bool can_draft_ahead(const lv_cycle *cycle, const lv_drafter *drafter) {
     if (!cycle->ahead || !drafter || !drafter->ahead_begin || cycle->drafting.depth_max == 0) return false;
     if (strategy == LEVER_STRATEGY_EDGE) return true;
     if (strategy != LEVER_STRATEGY_LEVER) return false;
+    if (cycle->costs.ahead.is_due[1]) return true;
     const double one = lv_costs_pass(&cycle->costs, LV_SPLIT_ONE, TRY_ROWS, 0);
     const double all = lv_costs_pass(&cycle->costs, LV_SPLIT_ALL, TRY_ROWS, 0);
     return one <= all * HOPELESS;
@@ -353,7 +354,7 @@ static lever_status walk(lv_cycle *cycle, const lv_target *target, lv_cycle_resu
             const double begin = target->now(target->user);
             LV_TRY(target->head(target->user, tree, batch, batch_count, error));
             const double seconds = target->now(target->user) - begin;
-            if (!cycle->costs.frozen) lv_cost_curve_learn(&cycle->costs.head, batch_count, seconds);
+            lv_costs_learn_head(&cycle->costs, result->ahead ? LV_SPLIT_ONE : LV_SPLIT_ALL, batch_count, seconds);
             result->head_seconds += seconds;
             result->head_rows += batch_count;
             index = 0;

@@ -221,10 +221,8 @@ static void test_a_change_is_believed(void **state) {
         check_near(moved, rows[r].moved, 1e-6);
         check_near(lv_cost_curve_at(&curve, 1), .020 * rows[r].moved, 1e-6);
     }
-    const lv_costs costs = costs_new();
-    lv_cost_curve hardly = costs.head;
-    for (int n = 0; n < 2; n++) lv_cost_curve_learn(&hardly, 8, .0075);
-    for (int n = 0; n < 3; n++) assert_true(lv_cost_curve_learn(&hardly, 8, .030) >= 1);
+    lv_costs costs = costs_new();
+    for (int n = 0; n < 9; n++) assert_true(lv_cost_curve_learn(&costs.head, point_rows[n], .024 * head_shape[n]) == 1);
 }
 
 /* Ten measurements are enough for any of the rows. */
@@ -246,29 +244,46 @@ static void test_a_change_is_known_soon(void **state) {
     }
 }
 
-/* What makes one split faster is hoped for the other, which nobody would try else; what makes it slower is not feared.
- */
+/* What makes passes of one split faster is a reason to try the other, and a short forward is hoped to be faster; what
+ * makes them slower says nothing of the other. */
 static void test_the_other_split(void **state) {
     (void)state;
     for (uint32_t faster = 0; faster < 2; faster++) {
+        for (uint32_t all = 0; all < 2; all++) {
+            lv_costs costs = costs_new();
+            const lv_costs before = costs;
+            const lv_split split = all ? LV_SPLIT_ALL : LV_SPLIT_ONE, other = all ? LV_SPLIT_ONE : LV_SPLIT_ALL;
+            const double factor = faster ? .25 : 4;
+            for (int n = 0; n < 23; n++) {
+                assert_false(costs.ahead.is_due[0] || costs.ahead.is_due[1]);
+                const double now = n < 20 ? 1 : factor;
+                lv_costs_learn_layers(&costs, split, 8, .050 * now);
+                lv_costs_learn_draft(&costs, split, 1, .015 * now);
+            }
+            assert_int_equal(costs.ahead.is_due[all], faster);
+            assert_false(costs.ahead.is_due[!all]);
+            for (uint32_t rows = 1; rows <= 96; rows += 5) {
+                check_near(lv_cost_curve_at(&costs.layers[other], rows), lv_cost_curve_at(&before.layers[other], rows),
+                           0);
+                check_near(lv_cost_curve_at(&costs.draft[other], rows),
+                           (faster ? factor : 1) * lv_cost_curve_at(&before.draft[other], rows), 1e-9);
+            }
+        }
+    }
+}
+
+/* The head, which all threads compute, became faster: reason to try them for the layers, where only one had these. */
+static void test_the_head_tells_of_all_threads(void **state) {
+    (void)state;
+    for (uint32_t n = 0; n < 4; n++) {
         lv_costs costs = costs_new();
-        const lv_costs before = costs;
-        const double factor = faster ? .25 : 4;
-        for (int n = 0; n < 20; n++) {
-            lv_costs_learn_layers(&costs, LV_SPLIT_ALL, 8, .032);
-            lv_costs_learn_draft(&costs, LV_SPLIT_ONE, 1, .018);
-        }
-        for (int n = 0; n < 3; n++) {
-            lv_costs_learn_layers(&costs, LV_SPLIT_ALL, 8, .032 * factor);
-            lv_costs_learn_draft(&costs, LV_SPLIT_ONE, 1, .018 * factor);
-        }
-        const double carried = faster ? factor : 1;
-        for (uint32_t rows = 1; rows <= 96; rows += 5) {
-            check_near(lv_cost_curve_at(&costs.layers[LV_SPLIT_ONE], rows),
-                       carried * lv_cost_curve_at(&before.layers[LV_SPLIT_ONE], rows), 1e-9);
-            check_near(lv_cost_curve_at(&costs.draft[LV_SPLIT_ALL], rows),
-                       carried * lv_cost_curve_at(&before.draft[LV_SPLIT_ALL], rows), 1e-9);
-        }
+        const lv_split split = n % 2 ? LV_SPLIT_ONE : LV_SPLIT_ALL;
+        const double factor = n / 2 ? .25 : 4;
+        for (int i = 0; i < 20; i++) lv_costs_learn_head(&costs, split, 4, .0066);
+        for (int i = 0; i < 3; i++) lv_costs_learn_head(&costs, split, 4, .0066 * factor);
+        check_near(lv_cost_curve_at(&costs.head, 16), .012 * factor, 1e-9);
+        assert_int_equal(costs.ahead.is_due[0], n == 3);
+        assert_false(costs.ahead.is_due[1]);
     }
 }
 
@@ -551,6 +566,7 @@ int main(void) {
         cmocka_unit_test(test_a_change_is_believed),
         cmocka_unit_test(test_a_change_is_known_soon),
         cmocka_unit_test(test_the_other_split),
+        cmocka_unit_test(test_the_head_tells_of_all_threads),
         cmocka_unit_test(test_refuses_nonsense),
         cmocka_unit_test(test_pass),
         cmocka_unit_test(test_learns_from_passes),
