@@ -184,14 +184,16 @@ static bool is_known(const lv_cost_curve *curve, position at) {
 }
 
 /* In front of what the measurement moves. True: the whole curve is to move by surprise.factor. Where it was never
- * measured it cannot be off, but may well be what others of late were: a policy looks elsewhere at once. */
+ * measured the prior may be wrong as well, so that is no surprise by itself. But it may be what others of late were,
+ * since a policy looks elsewhere at once. */
 static bool is_curve_change(lv_cost_curve *curve, position at, uint32_t rows, double seconds) {
     lv_cost_surprise *surprise = &curve->surprise;
     lv_cost_curve before = *curve;
     if (surprise->count > 0) memcpy(before.seconds, curve->before, sizeof(before.seconds));
     const double factor = seconds / lv_cost_curve_at(&before, rows);
-    if (!is_known(curve, at) && !goes_on(surprise, factor)) return false;
+    if (!is_known(curve, at) && !curve->is_doubted && !goes_on(surprise, factor)) return false;
     const bool changed = is_change(surprise, factor);
+    if (surprise->count == 0) curve->is_doubted = false;
     if (surprise->count == 1) memcpy(curve->before, curve->seconds, sizeof(curve->before));
     return changed;
 }
@@ -283,10 +285,16 @@ static void learn_io(lv_costs *costs, const lv_pass_seconds *took) {
             1 + IO_GAIN * (taken_factor(seconds, costs->io_seconds) - 1));
 }
 
+/* Passes of a split may be faster now. */
+static void doubt(lv_costs *costs, lv_split split) {
+    costs->layers[split].is_doubted = true;
+    lv_ahead_set_due(&costs->ahead, split == LV_SPLIT_ONE);
+}
+
 void lv_costs_learn_layers(lv_costs *costs, lv_split split, uint32_t rows, double seconds) {
     if (costs->frozen) return;
     const double factor = lv_cost_curve_learn(&costs->layers[split], lv_buckets_padded(&costs->buckets, rows), seconds);
-    if (factor < 1) lv_ahead_set_due(&costs->ahead, split == LV_SPLIT_ALL);
+    if (factor < 1) doubt(costs, split == LV_SPLIT_ONE ? LV_SPLIT_ALL : LV_SPLIT_ONE);
 }
 
 void lv_costs_learn_draft(lv_costs *costs, lv_split split, uint32_t rows, double seconds) {
@@ -299,7 +307,7 @@ void lv_costs_learn_draft(lv_costs *costs, lv_split split, uint32_t rows, double
 void lv_costs_learn_head(lv_costs *costs, lv_split split, uint32_t rows, double seconds) {
     if (costs->frozen) return;
     const double factor = lv_cost_curve_learn(&costs->head, rows, seconds);
-    if (factor < 1 && split == LV_SPLIT_ONE) lv_ahead_set_due(&costs->ahead, false);
+    if (factor < 1 && split == LV_SPLIT_ONE) doubt(costs, LV_SPLIT_ALL);
 }
 
 void lv_costs_learn_pass(lv_costs *costs, lv_split split, uint32_t rows, const lv_pass_seconds *took) {

@@ -32,6 +32,7 @@ typedef struct {
     /* Not kept in a file. */
     lv_cost_surprise surprise;
     double before[LV_COST_POINTS]; /* seconds as they were in front of the first surprise */
+    bool is_doubted;               /* something else said that the machine has changed */
 } lv_cost_curve;
 
 /* Seconds for `rows` (0 costs nothing). Never decreases with rows. */

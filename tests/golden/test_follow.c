@@ -120,7 +120,11 @@ static void answer(world *w, pair_answer *to) {
 
 /* With costs that know the usual machine, from answers before, and a budget that is just kept. */
 static void open_world(world *w, uint32_t threads, bool ahead) {
-    const pair_way way = {.level = {[PAIR_THREADS] = (uint8_t)(threads - 1), [PAIR_AHEAD] = !ahead, [PAIR_LOOKUP] = 1}};
+    /* With all in memory, whatever the false clock says of reading, no real time decides who computes. */
+    const pair_way way = {.level = {[PAIR_THREADS] = (uint8_t)(threads - 1),
+                                    [PAIR_AHEAD] = !ahead,
+                                    [PAIR_LOOKUP] = 1,
+                                    [PAIR_BUDGET] = threads > 1 ? 2 : 0}};
     lever_engine_options options;
     lever_error error;
     lv_budget budget;
@@ -136,7 +140,8 @@ static void open_world(world *w, uint32_t threads, bool ahead) {
     w->session->clock = &machine.clock;
     pairs_generate_options(&w->generate, &way, ANSWER);
     lv_budget_get(w->engine, &budget);
-    w->limit = budget.least_bytes + (1u << 20);
+    w->limit = budget.least_bytes + lv_ledger_used_by(w->engine->ledger, LV_MEM_PINNED) +
+               lv_ledger_used_by(w->engine->ledger, LV_MEM_HEAD);
     CHECK_OK(lever_engine_set_budget(w->engine, w->limit, &error));
     answer(w, &w->wanted);
 }
