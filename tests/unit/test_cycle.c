@@ -43,6 +43,9 @@ typedef struct {
     uint32_t passes, target_commits, drafter_commits, reroots;
     uint32_t path[LV_TREE_DEPTH_MAX], path_count; /* that the target committed */
     double now;
+
+    lv_cycle_result seen;     /* the last cycle that was watched */
+    uint32_t grown, in_shade; /* nodes that were drafted before its pass, and those of them that were not in it */
 } world;
 
 static uint32_t hash_of(uint32_t a, uint32_t b, uint32_t c) {
@@ -561,6 +564,143 @@ static void test_the_better_way_is_taken(void **state) {
     }
 }
 
+/* --- A tree that grows on ---------------------------------------------------------------------------------------- */
+
+/* Seconds: the pass of no row, what a row takes with all threads and with one, a forward of the draft, and what
+ * drafting ahead saves. With a draft whose guesses are right and thought to be so by .7 the tree is a chain, and its
+ * k-th node is worth .7 to the k-th: what each way gives can be worked out. */
+typedef struct {
+    double pass, all_row, one_row, forward, saved;
+} straight_machine;
+
+static void set_line(lv_cost_curve *curve, double first, double row) {
+    for (size_t p = 0; p < LV_COST_POINTS; p++) curve->seconds[p] = first + row * lv_cost_point_rows(p);
+}
+
+/* Tokens a second of the best pass over a chain of which `drafted` nodes are expanded; *nodes_count: of that pass. */
+static double straight_rate(const straight_machine *m, bool ahead, uint32_t drafted, uint32_t *nodes_count) {
+    double tokens = 1, worth = 1, best_tokens = 0, best_seconds = 1;
+    for (uint32_t n = 0; n <= drafted; n++) {
+        const double seconds = drafted * m->forward + m->pass + (ahead ? m->one_row : m->all_row) * (n + 1);
+        if (tokens / seconds > best_tokens / best_seconds) {
+            best_tokens = tokens;
+            best_seconds = seconds;
+            *nodes_count = n;
+        }
+        tokens += worth *= .7;
+    }
+    return best_tokens / (best_seconds - (ahead ? m->saved : 0));
+}
+
+static void watch_growth(void *user, const lv_cycle *cycle, const lv_cycle_result *result) {
+    world *w = user;
+    w->seen = *result;
+    w->grown = w->in_shade = 0;
+    for (uint32_t i = 0; i < cycle->tree.nodes_count; i++) {
+        const lv_node *node = &cycle->tree.nodes[i];
+        if (i == 0 || cycle->tree.nodes[node->parent].ahead) continue;
+        w->grown++;
+        w->in_shade += node->row == LV_TREE_NONE;
+        /* A chain: what is verified is what comes first. */
+        assert_int_equal(node->row == LV_TREE_NONE, node->feature.depth > result->choice.nodes_count);
+    }
+}
+
+/* One cycle behind one that was ahead or not; cycles ahead have kept `kept` of what was expected of them. */
+static void run_straight(world *w, lv_cycle *cycle, const straight_machine *m, bool was_ahead, double kept) {
+    const setup s = {.strategy = LEVER_STRATEGY_LEVER, .quality = 100, .ahead = true};
+    lever_error error;
+    begin(w, cycle, &s);
+    w->children = cycle->drafting.children = 1;
+    lv_costs_init(&cycle->costs, m->pass, m->forward, m->forward, 0, 0);
+    cycle->costs.frozen = true;
+    set_line(&cycle->costs.layers[LV_SPLIT_ALL], m->pass, m->all_row);
+    set_line(&cycle->costs.layers[LV_SPLIT_ONE], m->pass, m->one_row);
+    set_line(&cycle->costs.draft[LV_SPLIT_ALL], m->forward, 0);
+    set_line(&cycle->costs.draft[LV_SPLIT_ONE], m->forward, 0);
+    set_line(&cycle->costs.head, 0, 0);
+    cycle->costs.ahead.levels[0].drafted[0] = (lv_ahead_drafted){.steps = m->saved / m->forward, .cycles = 9};
+    cycle->costs.ahead.levels[0].drafted[1] = (lv_ahead_drafted){.steps = 0, .cycles = 9};
+    cycle->costs.ahead.kept[1] = kept;
+    cycle->last.ahead = was_ahead;
+    CHECK_OK(run_one(w, cycle, &s, watch_growth, &error));
+    assert_int_equal(w->seen.forwards_count, w->grown);
+    assert_int_equal(w->seen.expanded_count, w->grown);
+}
+
+/* The draft was always right: the next root is the first node that was not in the pass, and whatever was drafted below
+ * it is there. The last one that was drafted is not expanded but by drafting ahead. */
+static void check_nothing_is_lost(const world *w, const lv_cycle *cycle) {
+    const uint32_t verified = w->seen.choice.nodes_count, ahead = w->seen.expanded_ahead_count;
+    const uint32_t before = w->grown - 1, gone = verified < w->grown + (ahead > 0) ? verified + 1 : verified;
+    uint32_t expanded = 0;
+    assert_int_equal(w->seen.path_count, verified);
+    assert_int_equal(w->in_shade, w->grown - verified);
+    for (uint32_t i = 0; i < cycle->tree.nodes_count; i++) expanded += cycle->tree.nodes[i].expanded;
+    assert_int_equal(expanded, 1 + before + ahead - gone);
+    assert_int_equal(cycle->tree.nodes[LV_TREE_ROOT].expanded, expanded > 0);
+}
+
+/* Behind a cycle that drafted ahead the tree is grown for a pass with one thread. Where the other way is near or better
+ * by this tree, it grows to what a pass with all threads wants, and only then one is chosen; where it is far behind,
+ * nothing more is drafted. */
+static void test_a_tree_that_grows_on(void **state) {
+    (void)state;
+    static const straight_machine machines[] = {
+        {.pass = .1, .all_row = .0005, .one_row = .004, .forward = .001},
+        {.pass = .1, .all_row = .0005, .one_row = .004, .forward = .001, .saved = .02},
+        {.pass = .2, .all_row = .002, .one_row = .0085, .forward = .002, .saved = .004},
+    };
+    static const struct {
+        double ratio; /* ahead to not ahead, by the tree that was grown for one thread */
+        bool grows, ahead;
+    } cases[] = {
+        {.3, true, false},  {.9, true, false},   {1.02, true, false}, /* by the small tree it would be ahead */
+        {1.18, true, true}, {1.22, false, true}, {3, false, true},
+    };
+    for (size_t i = 0; i < 3 * sizeof(cases) / sizeof(cases[0]); i++) {
+        const straight_machine *m = &machines[i % 3];
+        const size_t c = i / 3;
+        world w;
+        lv_cycle cycle;
+        uint32_t small_nodes = 0, one_nodes = 0, all_nodes = 0;
+        /* How far each way's tree grows by itself. */
+        run_straight(&w, &cycle, m, true, LV_AHEAD_KEPT_MOST);
+        const uint32_t small = w.grown;
+        lv_cycle_close(&cycle);
+        run_straight(&w, &cycle, m, false, 1);
+        const uint32_t large = w.grown;
+        lv_cycle_close(&cycle);
+        assert_true(small < large);
+        const double by_small =
+            straight_rate(m, true, small, &small_nodes) / straight_rate(m, false, small, &all_nodes);
+        const double by_large = straight_rate(m, true, large, &one_nodes) / straight_rate(m, false, large, &all_nodes);
+        const double kept = cases[c].ratio / by_small;
+        if (cases[c].grows && (kept * by_large >= 1) != cases[c].ahead)
+            fail_msg("machine %zu, ratio %g: the case is another one", i % 3, cases[c].ratio);
+
+        run_straight(&w, &cycle, m, true, kept);
+        if (w.grown != (cases[c].grows ? large : small) || w.seen.ahead != cases[c].ahead)
+            fail_msg("machine %zu, ratio %g: %u of %u nodes, ahead %d", i % 3, cases[c].ratio, w.grown, large,
+                     w.seen.ahead);
+        assert_int_equal(w.seen.choice.nodes_count, !cases[c].ahead  ? all_nodes
+                                                    : cases[c].grows ? one_nodes
+                                                                     : small_nodes);
+        assert_int_equal(w.ahead_begun, cases[c].ahead);
+        check_nothing_is_lost(&w, &cycle);
+        lv_cycle_close(&cycle);
+
+        /* Behind a cycle that did not draft ahead it is grown for all threads at once; the choice is that of the tree.
+         */
+        run_straight(&w, &cycle, m, false, kept);
+        assert_int_equal(w.grown, large);
+        assert_int_equal(w.seen.ahead, kept * by_large >= 1);
+        assert_int_equal(w.seen.choice.nodes_count, w.seen.ahead ? one_nodes : all_nodes);
+        check_nothing_is_lost(&w, &cycle);
+        lv_cycle_close(&cycle);
+    }
+}
+
 static void test_head_modes(void **state) {
     (void)state;
     setup s = {.strategy = LEVER_STRATEGY_CHAIN, .chain_length = 20, .quality = 100, .frozen = true};
@@ -775,6 +915,7 @@ int main(void) {
         cmocka_unit_test(test_lookup_alone),
         cmocka_unit_test(test_lookup_without_a_draft),
         cmocka_unit_test(test_the_better_way_is_taken),
+        cmocka_unit_test(test_a_tree_that_grows_on),
         cmocka_unit_test(test_head_modes),
         cmocka_unit_test(test_failures_are_passed_up),
         cmocka_unit_test(test_two_failures_at_once),
