@@ -134,6 +134,29 @@ static void measure_stable_batches(lv_forward *f) {
     if (f->options.draft_head) measure_stable_batch(f, lv_draft_head_tensor(f->options.draft_head));
 }
 
+static lever_status open_offload(lv_forward *f, lever_error *error) {
+    const lv_forward_options *options = &f->options;
+    if (!options->device) return LEVER_OK;
+    const lv_offload_options offload = {
+        .device = options->device,
+        .weights = options->weights,
+        .blocks = options->device_blocks,
+        .rows_max = options->batch_rows,
+        .always = options->device_always,
+        .log = options->log,
+        .ledger = options->ledger,
+    };
+    lever_error own;
+    lv_error_clear(&own);
+    const lever_status status = lv_offload_open(&f->offload, &offload, &own);
+    if (!options->device_required && (status == LEVER_E_BUDGET || status == LEVER_E_MEMORY)) {
+        lv_log_write(options->log, LEVER_LOG_WARNING, "%s; the CPU computes", own.message);
+        return LEVER_OK;
+    }
+    if (status != LEVER_OK && error) *error = own;
+    return status;
+}
+
 lever_status lv_forward_open(lv_forward **out, const lv_forward_options *options, lever_error *error) {
     assert(options->draft_head || options->weights->has_head);
     *out = NULL;
@@ -169,19 +192,8 @@ lever_status lv_forward_open(lv_forward **out, const lv_forward_options *options
     f->linear.kernels = options->kernels;
     f->linear.stable_batches = f->stable_batches;
     measure_stable_batches(f);
-    if (options->device) {
-        const lv_offload_options offload = {
-            .device = options->device,
-            .weights = options->weights,
-            .blocks = options->device_blocks,
-            .rows_max = options->batch_rows,
-            .always = options->device_always,
-            .log = options->log,
-            .ledger = options->ledger,
-        };
-        status = lv_offload_open(&f->offload, &offload, error);
-        if (status != LEVER_OK) goto failed;
-    }
+    status = open_offload(f, error);
+    if (status != LEVER_OK) goto failed;
     *out = f;
     return LEVER_OK;
 
@@ -222,6 +234,10 @@ uint32_t lv_forward_padded_rows(const lv_forward *f, uint32_t rows) {
         padded += lv_buckets_padded(&buckets, turn);
     }
     return padded;
+}
+
+bool lv_forward_has_device(const lv_forward *f) {
+    return f->offload != NULL;
 }
 
 bool lv_forward_device_failed(const lv_forward *f) {

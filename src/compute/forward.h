@@ -38,6 +38,8 @@ typedef struct {
     lv_device *device;       /* products of the layers may be computed there; NULL: none. Borrowed */
     uint32_t device_blocks;  /* LV_OFFLOAD_BLOCKS or LV_OFFLOAD_ALL */
     bool device_always;      /* for every pass, not just where it is faster */
+    bool device_required; /* it is a failure when there is no memory for it; else the CPU computes, and the log says so
+                           */
     const lv_draft_head *draft_head; /* logits of these rows only, instead of the model's head; may be NULL */
     void (*on_block)(void *user);    /* called between blocks, no lease held; may be NULL */
     void *user;
@@ -83,6 +85,7 @@ bool lv_forward_computed_single(const lv_forward *forward); /* the layers of the
 lv_buckets lv_forward_buckets(const lv_forward *forward);
 /* Rows that a pass of `rows` computes then, padding included. */
 uint32_t lv_forward_padded_rows(const lv_forward *forward, uint32_t rows);
+bool lv_forward_has_device(const lv_forward *forward);
 bool lv_forward_device_failed(const lv_forward *forward); /* any thread */
 
 /* Looks up embeddings, then runs the layers [layer_first, layer_first + layers_count) of the pass begun. */

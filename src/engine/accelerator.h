@@ -27,9 +27,14 @@ typedef struct {
     lv_ledger *ledger;
 } lv_accelerator_options;
 
-/* LEVER_E_ARGUMENT, with the reason, when the device cannot be used as it was asked for. */
+/* LEVER_E_ARGUMENT, with the reason, when the device cannot be used as it was asked for. One for which memory is
+ * missing is left out, and the log says why, unless `use` says what it is for: then it is LEVER_E_BUDGET or
+ * LEVER_E_MEMORY. */
 lever_status lv_accelerator_open(lv_accelerator *accelerator, const lv_accelerator_options *options,
                                  lever_error *error);
+/* The plan has no room for it, for this reason: true where it was left out, and the plan may be made anew; false where
+ * there is none, or `use` says what it is for. No forward pass uses it. */
+bool lv_accelerator_leave_out(lv_accelerator *accelerator, const lv_accelerator_options *options, const char *reason);
 /* Forward passes that use them are closed before. */
 void lv_accelerator_close(lv_accelerator *accelerator);
 

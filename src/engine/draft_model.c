@@ -200,6 +200,7 @@ static lever_status open_forward(lv_draft_model *draft, const lv_draft_model_opt
         .device = options->device,
         .device_blocks = LV_OFFLOAD_ALL,
         .device_always = options->device_always,
+        .device_required = options->device_required,
         .log = options->log,
         .ledger = ledger,
     };

@@ -59,7 +59,7 @@ lever_status lv_draft_model_compare(const lv_draft_model *draft, const lv_vocab 
 typedef struct {
     uint32_t threads;
     lv_device *device; /* NULL: none; it then holds all layers */
-    bool device_always;
+    bool device_always, device_required;
     bool huge_pages, verify;
     const lv_log *log;
     lever_progress_fn progress;

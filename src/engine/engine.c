@@ -224,9 +224,9 @@ static lever_status gather_input(const lever_engine_options *options, const lv_e
     return LEVER_OK;
 }
 
-static lever_status open_accelerator(const lever_engine_options *options, lv_engine_files *files, const lv_log *log,
-                                     lever_error *error) {
-    const lv_accelerator_options accelerator = {
+static lv_accelerator_options accelerator_options(const lever_engine_options *options, const lv_engine_files *files,
+                                                  const lv_log *log) {
+    return (lv_accelerator_options){
         .name = options->device,
         .use = options->device_use,
         .target = files->weights,
@@ -236,7 +236,44 @@ static lever_status open_accelerator(const lever_engine_options *options, lv_eng
         .log = log,
         .ledger = files->ledger,
     };
+}
+
+static lever_status open_accelerator(const lever_engine_options *options, lv_engine_files *files, const lv_log *log,
+                                     lever_error *error) {
+    const lv_accelerator_options accelerator = accelerator_options(options, files, log);
     return lv_accelerator_open(&files->accelerator, &accelerator, error);
+}
+
+/* What a plan is made from beside the files. */
+typedef struct {
+    const lever_engine_options *options;
+    uint64_t rss_at_start, reserve_bytes;
+    const lv_vocab *vocab; /* NULL: not loaded */
+    bool alone;            /* whether the draft fits too is seen later */
+    const lv_log *log;     /* NULL: the plan is not for good */
+} planning;
+
+static lever_status try_plan(const planning *p, const lv_engine_files *files, lv_plan_input *input,
+                             lv_plan_choice *choice, lever_error *error) {
+    LV_TRY(gather_input(p->options, files, p->rss_at_start, p->vocab, input, error));
+    input->reserve_bytes = p->reserve_bytes;
+    if (p->alone) input->draft.model = NULL;
+    return choose_plan(input, p->log, choice, error);
+}
+
+/* The plan that counts: without the device where there is no room for its buffers and that is allowed. */
+static lever_status plan_with_device(const planning *p, lv_engine_files *files, lv_plan_input *input,
+                                     lv_plan_choice *choice, lever_error *error) {
+    const lv_log log = {p->options->log, p->options->log_user};
+    const lv_accelerator_options accelerator = accelerator_options(p->options, files, &log);
+    lever_error own;
+    lv_error_clear(&own);
+    lever_status status = try_plan(p, files, input, choice, &own);
+    if (status == LEVER_E_BUDGET && lv_accelerator_leave_out(&files->accelerator, &accelerator, own.message)) {
+        status = try_plan(p, files, input, choice, &own);
+    }
+    if (status != LEVER_OK && error) *error = own;
+    return status;
 }
 
 lever_status lever_engine_plan(const lever_engine_options *options, lever_plan *plan, lever_error *error) {
@@ -249,18 +286,16 @@ lever_status lever_engine_plan(const lever_engine_options *options, lever_plan *
     lv_engine_files files = {.ledger = lv_ledger_create(LV_LEDGER_UNLIMITED)};
     if (!files.ledger) return lv_fail(error, LEVER_E_MEMORY, "the system refused memory for the ledger");
     lv_plan_input input;
-    lv_plan_choice choice;
+    lv_plan_choice choice = {0};
     lever_status status = open_files(&files, options, &log, error);
     if (status == LEVER_OK) {
         status = open_accelerator(options, &files, &log, error);
         if (status != LEVER_OK) close_files(&files);
     }
     if (status == LEVER_OK) {
-        status = gather_input(options, &files, rss_at_start, NULL, &input, error);
-        if (status == LEVER_OK) {
-            status = choose_plan(&input, &log, &choice, error);
-            *plan = choice.table;
-        }
+        const planning p = {.options = options, .rss_at_start = rss_at_start, .log = &log};
+        status = plan_with_device(&p, &files, &input, &choice, error);
+        *plan = choice.table;
         close_files(&files);
     }
     lv_ledger_free(files.ledger);
@@ -328,13 +363,16 @@ static lever_status open_forward(lever_engine *engine, lever_error *error) {
         .device = engine->accelerator.target,
         .device_blocks = LV_OFFLOAD_BLOCKS,
         .device_always = engine->accelerator.target_always,
+        .device_required = engine->options.device_use != LEVER_DEVICE_AUTO,
         .on_block = lv_budget_on_block,
         .user = engine,
         .spans = engine->spans,
         .log = &engine->log,
         .ledger = engine->ledger,
     };
-    return lv_forward_open(&engine->forward, &options, error);
+    LV_TRY(lv_forward_open(&engine->forward, &options, error));
+    if (!lv_forward_has_device(engine->forward)) lv_device_close(&engine->accelerator.target);
+    return LEVER_OK;
 }
 
 /* What holds until something was measured: memory and disk are the limits, of which doctor may have found the rates. */
@@ -382,12 +420,14 @@ static uint64_t reserve_of(const lever_engine *engine, const lv_engine_files *fi
 }
 
 /* Books what the program itself takes, makes the plan from what is in use, and puts the limit in force. */
-static lever_status make_plan(lever_engine *engine, const lv_engine_files *files, uint64_t rss_at_start,
-                              lever_error *error) {
+static lever_status make_plan(lever_engine *engine, lv_engine_files *files, uint64_t rss_at_start, lever_error *error) {
+    const planning p = {.options = &engine->options,
+                        .rss_at_start = rss_at_start,
+                        .reserve_bytes = reserve_of(engine, files),
+                        .vocab = engine->vocab,
+                        .log = &engine->log};
     lv_plan_input input;
-    LV_TRY(gather_input(&engine->options, files, rss_at_start, engine->vocab, &input, error));
-    input.reserve_bytes = reserve_of(engine, files);
-    LV_TRY(choose_plan(&input, &engine->log, &engine->plan, error));
+    LV_TRY(plan_with_device(&p, files, &input, &engine->plan, error));
     LV_TRY(lv_ledger_set_limit(engine->ledger, input.budget_bytes, error));
     engine->budget_most = input.budget_bytes;
     lv_ledger_book(engine->ledger, LV_MEM_PROGRAM, input.program_bytes);
@@ -448,6 +488,27 @@ static lever_status open_vocabulary(lever_engine *engine, lever_error *error) {
     return LEVER_OK;
 }
 
+/* A budget that cannot work, or a device that it has no room for, is known before the vocabulary is loaded. */
+static lever_status make_first_plan(lever_engine *engine, lv_engine_files *files, uint64_t rss_at_start,
+                                    lever_error *error) {
+    const planning p = {.options = &engine->options,
+                        .rss_at_start = rss_at_start,
+                        .reserve_bytes = reserve_of(engine, files),
+                        .alone = true};
+    lv_plan_input input;
+    lv_plan_choice choice;
+    bool is_default;
+    LV_TRY(try_plan(&p, files, &input, &choice, error));
+    LV_TRY(lv_ledger_set_limit(engine->ledger, lv_budget_of(&engine->options, &is_default), error));
+    LV_TRY(open_accelerator(&engine->options, files, &engine->log, error));
+    lever_status status = LEVER_OK;
+    if (files->accelerator.target || files->accelerator.draft) {
+        status = plan_with_device(&p, files, &input, &choice, error);
+    }
+    engine->accelerator = files->accelerator;
+    return status;
+}
+
 static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, lever_error *error) {
     LV_TRY(open_phone(engine, error));
     if (engine->options.disk_bytes_per_second) {
@@ -462,19 +523,11 @@ static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, leve
     engine->draft = files.draft;
     engine->lanes = lanes_of(&engine->options, &files.disk);
     if (status != LEVER_OK) return status;
-    /* A budget that cannot work is refused before the vocabulary is loaded. */
-    lv_plan_input input;
-    lv_plan_choice choice;
-    LV_TRY(gather_input(&engine->options, &files, rss_at_start, NULL, &input, error));
-    input.reserve_bytes = reserve_of(engine, &files);
-    input.draft.model = NULL; /* whether it fits too is seen when the vocabulary's size is known */
-    const uint64_t budget_bytes = input.budget_bytes;
-    LV_TRY(choose_plan(&input, NULL, &choice, error));
-    LV_TRY(lv_ledger_set_limit(engine->ledger, budget_bytes, error));
-    LV_TRY(open_accelerator(&engine->options, &files, &engine->log, error));
-    engine->accelerator = files.accelerator;
+    LV_TRY(make_first_plan(engine, &files, rss_at_start, error));
     LV_TRY(open_vocabulary(engine, error));
-    LV_TRY(make_plan(engine, &files, rss_at_start, error));
+    status = make_plan(engine, &files, rss_at_start, error);
+    engine->accelerator = files.accelerator; /* which may have left it out */
+    if (status != LEVER_OK) return status;
     if (engine->accelerator.target && engine->plan.batch_rows > LV_OFFLOAD_ROWS_MAX) {
         engine->plan.batch_rows = LV_OFFLOAD_ROWS_MAX;
     }
@@ -491,10 +544,10 @@ static lever_status open_parts(lever_engine *engine, uint64_t rss_at_start, leve
     if (!engine->phone) engine->spans = engine->timeline;
     engine->spans_origin_ns = lv_spans_begin(engine->spans);
     LV_TRY(lv_residency_open(engine, NULL, error));
-    LV_TRY(open_costs(engine, error));
     open_predictor(engine);
     LV_TRY(open_store(engine, error));
-    return open_forward(engine, error);
+    LV_TRY(open_forward(engine, error));
+    return open_costs(engine, error); /* now it is known who computes */
 }
 
 lever_status lever_engine_open(lever_engine **out, const lever_engine_options *options, lever_error *error) {

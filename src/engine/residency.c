@@ -23,12 +23,24 @@ enum {
  * cores; and a text that goes on repeats itself, so that it is easier to guess later. */
 static const double margin = 0.65;
 
+/* There was no memory for it. While the engine opens nobody has heard of it yet. */
+static void lose_device(lever_engine *engine, bool opening) {
+    pthread_mutex_lock(&engine->residency.lock);
+    if (opening) {
+        lv_device_close(&engine->accelerator.draft);
+    } else {
+        engine->accelerator.draft_lost = true;
+    }
+    pthread_mutex_unlock(&engine->residency.lock);
+}
+
 lever_status lv_residency_open(lever_engine *engine, const atomic_bool *cancel, lever_error *error) {
     if (!engine->draft) return LEVER_OK;
     const lv_draft_model_options options = {
         .threads = engine->threads,
         .device = engine->accelerator.draft_lost ? NULL : engine->accelerator.draft,
         .device_always = engine->accelerator.draft_always,
+        .device_required = engine->options.device_use != LEVER_DEVICE_AUTO,
         .huge_pages = engine->options.huge_pages,
         .verify = engine->options.verify_checksums,
         .log = &engine->log,
@@ -41,7 +53,9 @@ lever_status lv_residency_open(lever_engine *engine, const atomic_bool *cancel, 
     const uint64_t before = lv_ledger_used(engine->ledger) + staying;
     LV_TRY(lv_draft_model_open_weights(engine->draft, &options, engine->ledger, error));
     const uint64_t now = lv_ledger_used(engine->ledger);
-    if (engine->residency.weight_bytes == 0) engine->residency.weight_bytes = now - before;
+    const bool first = engine->residency.weight_bytes == 0;
+    if (first) engine->residency.weight_bytes = now - before;
+    if (options.device && !lv_forward_has_device(engine->draft->forward)) lose_device(engine, first);
     return LEVER_OK;
 }
 

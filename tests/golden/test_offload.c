@@ -1,7 +1,9 @@
+/* link: --wrap=lv_device_probe,--wrap=lv_offload_open */
 /* A model on a device: the same logits, the same text, whatever is padded, wherever it fails; and what a device is
  * refused for. The pair and the small models, on the device that is made of the CPU, and one on ggml's CPU backend. */
 #include <stdlib.h>
 
+#include "compute/device_probe.h"
 #include "compute/offload.h"
 #include "engine/engine_state.h"
 #include "support/check.h"
@@ -303,6 +305,112 @@ static void test_refusals(void **state) {
     check_refused(&options, "the CPU takes");
 }
 
+/* --- Want of memory ---------------------------------------------------------------------------------------------- */
+
+/* Calls that find no memory, the first one's bit the lowest: for the target's probe, then the draft's; for the draft's
+ * buffers, then the target's. */
+static struct {
+    uint32_t probes, offloads; /* bits that are left */
+    char warning[1024];
+} lacks;
+
+static bool lacks_now(uint32_t *calls) {
+    const bool now = *calls & 1;
+    *calls >>= 1;
+    return now;
+}
+
+lever_status __real_lv_device_probe(lv_device *device, const lv_device_probe_options *options,
+                                    lv_device_findings *findings, lever_error *error);
+lever_status __wrap_lv_device_probe(lv_device *device, const lv_device_probe_options *options,
+                                    lv_device_findings *findings, lever_error *error);
+lever_status __wrap_lv_device_probe(lv_device *device, const lv_device_probe_options *options,
+                                    lv_device_findings *findings, lever_error *error) {
+    if (lacks_now(&lacks.probes)) return lv_fail(error, LEVER_E_BUDGET, "no room to try it");
+    return __real_lv_device_probe(device, options, findings, error);
+}
+
+lever_status __real_lv_offload_open(lv_offload **offload, const lv_offload_options *options, lever_error *error);
+lever_status __wrap_lv_offload_open(lv_offload **offload, const lv_offload_options *options, lever_error *error);
+lever_status __wrap_lv_offload_open(lv_offload **offload, const lv_offload_options *options, lever_error *error) {
+    if (lacks_now(&lacks.offloads)) return lv_fail(error, LEVER_E_MEMORY, "no room for buffers");
+    return __real_lv_offload_open(offload, options, error);
+}
+
+static void keep_warning(void *user, lever_log_level level, const char *line) {
+    (void)user;
+    if (level == LEVER_LOG_WARNING) snprintf(lacks.warning, sizeof(lacks.warning), "%s", line);
+}
+
+/* A device that there is no memory for is left out, wholly or for one of the two, and the text is that of the CPU;
+ * where it was said what it is for, the engine does not open. */
+static void test_no_memory_for_a_device(void **state) {
+    (void)state;
+    static const struct {
+        lever_device_use use;
+        bool draft;
+        uint32_t probes, offloads;
+        lever_status status;
+        bool on_target, on_draft;
+        const char *warning;
+    } cases[] = {
+        {LEVER_DEVICE_AUTO, true, 1, 0, LEVER_OK, false, true, ""},
+        {LEVER_DEVICE_AUTO, true, 2, 0, LEVER_OK, true, false, ""},
+        {LEVER_DEVICE_AUTO, true, 3, 0, LEVER_OK, false, false, "the device test is left out, the CPU computes"},
+        {LEVER_DEVICE_AUTO, false, 1, 0, LEVER_OK, false, false, "left out, the CPU computes: no room to try it"},
+        {LEVER_DEVICE_TARGET, false, 1, 0, LEVER_E_BUDGET, false, false, "no room to try it"},
+        {LEVER_DEVICE_DRAFT, true, 1, 0, LEVER_E_BUDGET, false, false, "no room to try it"},
+        {LEVER_DEVICE_BOTH, true, 2, 0, LEVER_E_BUDGET, false, false, "no room to try it"},
+        {LEVER_DEVICE_AUTO, true, 0, 1, LEVER_OK, true, false, "no room for buffers; the CPU computes"},
+        {LEVER_DEVICE_AUTO, true, 0, 2, LEVER_OK, false, true, "no room for buffers; the CPU computes"},
+        {LEVER_DEVICE_AUTO, true, 0, 3, LEVER_OK, false, false, "no room for buffers; the CPU computes"},
+        {LEVER_DEVICE_DRAFT, true, 0, 1, LEVER_E_MEMORY, false, false, "no room for buffers"},
+        {LEVER_DEVICE_BOTH, true, 0, 2, LEVER_E_MEMORY, false, false, "no room for buffers"},
+    };
+    reference *r = make_reference();
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const pair_way way = {.level = {[PAIR_COSTS] = 1}};
+        lever_engine_options options;
+        lever_generate_options generate;
+        lever_engine *engine = NULL;
+        lever_error error;
+        pairs_engine_options(&options, &way);
+        pairs_generate_options(&generate, &way, TOKENS);
+        if (!cases[i].draft) options.draft_path = NULL;
+        options.device = "test";
+        options.device_use = cases[i].use;
+        options.log = keep_warning;
+        lacks.warning[0] = '\0';
+        lacks.probes = cases[i].probes;
+        lacks.offloads = cases[i].offloads;
+        if (cases[i].status != LEVER_OK) {
+            CHECK_FAILS(lever_engine_open(&engine, &options, &error), cases[i].status, cases[i].warning);
+            continue;
+        }
+        CHECK_OK(lever_engine_open(&engine, &options, &error));
+        if (!strstr(lacks.warning, cases[i].warning) || (cases[i].warning[0] == '\0') != (lacks.warning[0] == '\0'))
+            fail_msg("case %zu: %s", i, lacks.warning);
+        lever_engine_info info;
+        lever_engine_get_info(engine, &info);
+        assert_int_equal(info.device_target, cases[i].on_target);
+        assert_int_equal(info.device_draft, cases[i].on_draft);
+        assert_false(info.device_failed);
+        assert_string_equal(info.device, cases[i].on_target || cases[i].on_draft ? "test" : "cpu");
+        lever_session *session = lv_test_session(engine);
+        pair_answer got = {0};
+        CHECK_OK(lever_session_prompt(session, r->prompt, PAIR_PROMPT, &error));
+        CHECK_OK(pairs_generate(session, &generate, &got, &error));
+        assert_int_equal(got.count, TOKENS);
+        assert_memory_equal(got.ids, r->plain[way.level[PAIR_SAMPLING]].ids, TOKENS * sizeof(got.ids[0]));
+        assert_int_equal(got.statistics.device_layer_rows > 0, cases[i].on_target);
+        lever_session_close(&session);
+        lever_engine_close(&engine);
+    }
+    free(r);
+}
+
+/* --- The plan ---------------------------------------------------------------------------------------------------- */
+
 static lever_plan plan_with(lever_engine_options *options, const char *device) {
     lever_plan plan;
     lever_error error;
@@ -352,7 +460,20 @@ static void test_the_plan_knows_memory_of_its_own(void **state) {
     lever_engine_close(&engine);
     options.ram_unlimited = false;
     options.ram_bytes = without.least_bytes + (32 << 20);
+    options.device_use = LEVER_DEVICE_BOTH;
     CHECK_FAILS(lever_engine_open(&engine, &options, &error), LEVER_E_BUDGET, "");
+    CHECK_FAILS(lever_engine_plan(&options, &(lever_plan){0}, &error), LEVER_E_BUDGET, "");
+
+    /* Nobody said what it is for: it is left out, with all that it took. */
+    options.device_use = LEVER_DEVICE_AUTO;
+    options.log = keep_warning;
+    lacks.warning[0] = '\0';
+    assert_true(plan_with(&options, "test:takes=48").total_bytes <= options.ram_bytes);
+    assert_non_null(strstr(lacks.warning, "left out, the CPU computes"));
+    engine = lv_test_open(&options);
+    assert_true(device_bytes(engine) < 1 << 20);
+    assert_false(engine->accelerator.target || engine->accelerator.draft);
+    lever_engine_close(&engine);
 }
 
 int main(void) {
@@ -364,6 +485,7 @@ int main(void) {
         cmocka_unit_test(test_own_bits_keep_their_text),
         cmocka_unit_test(test_a_failing_device_leaves_the_text),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_no_memory_for_a_device),
         cmocka_unit_test(test_the_plan_knows_its_buffers),
         cmocka_unit_test(test_the_plan_knows_memory_of_its_own),
     };
