@@ -6,7 +6,11 @@
  *
  * Pinned blocks get what is left beside all that the plan set aside, whether it is in use already or not: the same
  * budget given anew pins the same blocks, and a session that opens later finds its memory. Only who asks for less than
- * the plan goes below that, down to what is in use. */
+ * the plan goes below that, down to what is in use.
+ *
+ * A draft that comes back was promised its memory (residency.h), which is in use bit by bit. A change meanwhile leaves
+ * the promise out of what may be pinned. A budget that has no room for it is obeyed all the same: the ledger refuses
+ * the draft, or, where the limit still waited for a lease, the draft asks lv_budget_holds and goes. */
 #include <string.h>
 
 #include "base/memory.h"
@@ -39,18 +43,25 @@ static uint64_t in_use_bytes(const lever_engine *engine) {
     return bytes;
 }
 
-/* What pinned blocks leave to all else, `kept_bytes` that are about to be taken among it: what is in use and what the
- * sessions take that may still be opened, but no less than the plan set aside, without what the draft gave up. */
-static uint64_t reserved_bytes(const lever_engine *engine, uint64_t kept_bytes) {
+/* What was promised and is not in use yet. Of what a draft takes, nearly all is booked as its own. */
+static uint64_t promised_bytes(const lever_engine *engine) {
+    const uint64_t taken = lv_ledger_used_by(engine->ledger, LV_MEM_DRAFT);
+    return engine->promised_end > taken ? engine->promised_end - taken : 0;
+}
+
+/* What pinned blocks leave to all else: what is in use or promised and what the sessions take that may still be opened,
+ * but no less than the plan set aside, without what the draft gave up. */
+static uint64_t reserved_bytes(const lever_engine *engine) {
     const uint32_t open = atomic_load(&engine->sessions_count), most = engine->options.sessions_max;
     const uint64_t to_come = open < most ? (most - open) * engine->session_bytes : 0;
-    const uint64_t now = in_use_bytes(engine) + kept_bytes + to_come, given_up = engine->given_up_bytes;
+    const uint64_t promised = promised_bytes(engine); /* before what is in use: what is taken meanwhile counts twice */
+    const uint64_t now = in_use_bytes(engine) + promised + to_come, given_up = engine->given_up_bytes;
     const uint64_t planned = engine->planned_bytes > given_up ? engine->planned_bytes - given_up : 0;
     return now > planned ? now : planned;
 }
 
-static uint64_t left_below(const lever_engine *engine, uint64_t limit, uint64_t kept_bytes) {
-    const uint64_t reserved = reserved_bytes(engine, kept_bytes);
+static uint64_t left_below(const lever_engine *engine, uint64_t limit) {
+    const uint64_t reserved = reserved_bytes(engine);
     return limit > reserved ? limit - reserved : 0;
 }
 
@@ -76,7 +87,7 @@ static void try_pending_limit(lever_engine *engine) {
     const uint64_t limit = engine->budget_pending;
     if (limit == 0) return;
     lever_status status = lv_ledger_set_limit(engine->ledger, limit, NULL);
-    const uint64_t left = left_below(engine, limit, 0);
+    const uint64_t left = left_below(engine, limit);
     if (status != LEVER_OK && left < engine->pin_bytes) {
         pin(engine, left);
         status = lv_ledger_set_limit(engine->ledger, limit, NULL);
@@ -98,17 +109,35 @@ static uint64_t wanted_limit(const lever_engine *engine) {
     return engine->budget_pending ? engine->budget_pending : lv_ledger_limit(engine->ledger);
 }
 
-bool lv_budget_repin(lever_engine *engine, uint64_t more_bytes, uint64_t kept_bytes) {
+static void set_promised(lever_engine *engine, uint64_t bytes) {
+    engine->promised_end = bytes > 0 ? bytes + lv_ledger_used_by(engine->ledger, LV_MEM_DRAFT) : 0;
+}
+
+bool lv_budget_repin(lever_engine *engine, uint64_t more_bytes, uint64_t promised) {
     pthread_mutex_lock(&engine->budget_lock);
     const uint64_t limit = wanted_limit(engine);
-    const bool fits = in_use_bytes(engine) + kept_bytes <= limit;
+    const bool fits = in_use_bytes(engine) + promised <= limit;
     if (fits) {
         engine->given_up_bytes = more_bytes;
-        pin(engine, left_below(engine, limit, kept_bytes));
+        set_promised(engine, promised);
+        pin(engine, left_below(engine, limit));
         try_pending_limit(engine);
     }
     pthread_mutex_unlock(&engine->budget_lock);
     return fits;
+}
+
+void lv_budget_promise(lever_engine *engine, uint64_t bytes) {
+    pthread_mutex_lock(&engine->budget_lock);
+    set_promised(engine, bytes);
+    pthread_mutex_unlock(&engine->budget_lock);
+}
+
+bool lv_budget_holds(lever_engine *engine) {
+    pthread_mutex_lock(&engine->budget_lock);
+    const bool holds = engine->budget_pending == 0 || in_use_bytes(engine) <= engine->budget_pending;
+    pthread_mutex_unlock(&engine->budget_lock);
+    return holds;
 }
 
 void lv_budget_get(lever_engine *engine, lv_budget *budget) {
@@ -118,7 +147,7 @@ void lv_budget_get(lever_engine *engine, lv_budget *budget) {
         .limit_bytes = wanted_limit(engine),
         .most_bytes = engine->budget_most,
         .used_bytes = lv_ledger_used(engine->ledger),
-        .least_bytes = reserved_bytes(engine, 0),
+        .least_bytes = reserved_bytes(engine),
     };
     budget->idle_bytes = budget->least_bytes > in_use ? budget->least_bytes - in_use : 0;
     pthread_mutex_unlock(&engine->budget_lock);
@@ -142,9 +171,9 @@ static lever_status change(lever_engine *engine, uint64_t limit, lever_error *er
     engine->budget_pending = 0;
     if (limit >= lv_ledger_limit(engine->ledger)) {
         status = lv_ledger_set_limit(engine->ledger, limit, error);
-        pin(engine, left_below(engine, limit, 0));
+        pin(engine, left_below(engine, limit));
     } else {
-        pin(engine, left_below(engine, limit, 0));
+        pin(engine, left_below(engine, limit));
         engine->budget_pending = limit;
         try_pending_limit(engine);
     }

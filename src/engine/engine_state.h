@@ -76,6 +76,8 @@ struct lever_engine {
     uint64_t pin_bytes;       /* for which they were chosen, the head's included */
     uint64_t planned_bytes;   /* what the plan takes beside them */
     uint64_t given_up_bytes;  /* of this, what the draft left to them for now */
+    uint64_t promised_end;    /* what calls are about to take of it again, and what the draft had then: it shrinks as it
+                                 comes */
     uint64_t budget_most;     /* as the caller of the library set it last; the watch stays within */
     uint64_t budget_pending;  /* a lower limit that the ledger could not take yet; 0: none */
     atomic_bool budget_waits; /* budget_pending != 0, to be seen without the lock */
@@ -112,7 +114,13 @@ bool lv_budget_follow(lever_engine *engine, uint64_t limit_bytes);
 /* Called between blocks of a pass: takes a waiting lower limit into force as soon as the memory is back. */
 void lv_budget_on_block(void *engine);
 /* Pins what the budget allows when the draft has given up `more_bytes` of what the plan set aside for it, and
- * `kept_bytes` stay free for something else. False, with nothing changed: there is not as much. */
-bool lv_budget_repin(lever_engine *engine, uint64_t more_bytes, uint64_t kept_bytes);
+ * `promised_bytes` stay free for who is about to take them, also when the budget changes. False, with nothing changed:
+ * there is not as much. */
+bool lv_budget_repin(lever_engine *engine, uint64_t more_bytes, uint64_t promised_bytes);
+/* So much is promised from now on, without pinning anew. */
+void lv_budget_promise(lever_engine *engine, uint64_t promised_bytes);
+/* Whether a lower limit that waits can come into force when all pinned blocks have gone. Else what was taken under the
+ * old one is to be given back. */
+bool lv_budget_holds(lever_engine *engine);
 
 #endif

@@ -6,8 +6,9 @@
  * while passes of other sessions go on. That is sound because weights and caches are no leases of the target's store;
  * because passes pin only blocks that are marked, and whoever marks blocks anew leaves what is promised free; and
  * because nobody looks at the draft before `coming` has ended, whose call is the only one that reads, and counts as a
- * user, so that nothing is sent away meanwhile. A budget that is cut at that moment, or a session that opens, may have
- * the memory all the same: then the ledger refuses, as it may refuse at any time, and what was given up stays so. */
+ * user, so that nothing is sent away meanwhile. A budget that is changed at that moment leaves the promise free, as far
+ * as there is room for it. One that is cut below it, or a session that opens, has the memory all the same: then the
+ * ledger refuses, as it may refuse at any time, or what was taken is given back, and what was given up stays so. */
 #include "engine/residency.h"
 
 #include <math.h>
@@ -121,7 +122,18 @@ static void settle(lever_engine *engine, const wanted *w, bool granted, bool com
         send_away(engine);
         if (status != LEVER_E_CANCELLED && (granted || !comes)) back_off(engine);
     }
-    repin(engine);
+    if (!repin(engine)) lv_budget_promise(engine, engine->residency.promised_bytes);
+}
+
+/* Reads the weights, if it is this call that does so, and takes the session's cache. A cut of the budget may have
+ * waited for a lease meanwhile, and what was taken under the old one be in its way for good: then it goes again. */
+static lever_status take_memory(lever_engine *engine, lv_speculation *speculation, const wanted *w, bool comes,
+                                lever_error *error) {
+    if (comes) LV_TRY(lv_residency_open(engine, lv_speculation_get_options(speculation)->cancel, error));
+    if (w->cache_bytes > 0) LV_TRY(lv_speculation_wake(speculation, error));
+    if (lv_budget_holds(engine)) return LEVER_OK;
+    if (w->cache_bytes > 0) lv_speculation_rest(speculation);
+    return lv_fail(error, LEVER_E_BUDGET, "the memory budget was lowered while it was read");
 }
 
 /* By who counts as a user already; `comes`: who reads the weights. Without a lock. */
@@ -132,10 +144,7 @@ static bool take(lever_engine *engine, lv_speculation *speculation, bool comes) 
     lever_error error;
     lever_status status = LEVER_E_BUDGET;
     const bool granted = promise_most(engine, &w);
-    if (granted) {
-        status = comes ? lv_residency_open(engine, lv_speculation_get_options(speculation)->cancel, &error) : LEVER_OK;
-        if (status == LEVER_OK && w.cache_bytes > 0) status = lv_speculation_wake(speculation, &error);
-    }
+    if (granted) status = take_memory(engine, speculation, &w, comes, &error);
     pthread_mutex_lock(&engine->residency.lock);
     settle(engine, &w, granted, comes, status);
     pthread_mutex_unlock(&engine->residency.lock);
@@ -189,6 +198,7 @@ void lv_residency_forget(lever_engine *engine, lv_speculation *speculation) {
     engine->residency.promised_bytes += bytes;
     repin(engine);
     engine->residency.promised_bytes -= bytes;
+    lv_budget_promise(engine, engine->residency.promised_bytes);
     pthread_mutex_unlock(&engine->residency.lock);
     pthread_mutex_unlock(&engine->pass_lock);
 }

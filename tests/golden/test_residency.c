@@ -501,6 +501,90 @@ static void test_others_go_on_while_it_comes(void **state) {
     lever_engine_close(&engine);
 }
 
+/* A budget that changes while the draft is read: `other` writes an answer then, by which blocks are pinned as they
+ * pass, or leases hold the blocks that are to go. */
+typedef struct {
+    lever_engine *engine;
+    lever_session *other; /* NULL: leases */
+    uint64_t budget;      /* 0: less than what will be in use beside pinned blocks */
+    lv_lease leases[64];
+    uint32_t leases_count, changes;
+} changer;
+
+static void change_budget(void *user, lever_stage stage, uint64_t done, uint64_t total) {
+    changer *c = user;
+    lever_engine *engine = c->engine;
+    lever_error error;
+    if (stage != LEVER_STAGE_OPEN || done < total || c->changes++ > 0) return;
+    for (uint32_t b = 0; !c->other && b < engine->weights->layout->blocks_count && c->leases_count < 64; b++) {
+        if (engine->pinned[b] && lv_store_try_acquire(engine->store, b, &c->leases[c->leases_count])) c->leases_count++;
+    }
+    if (c->budget == 0) c->budget = in_use(engine) + 4096;
+    CHECK_OK(lever_engine_set_budget(engine, c->budget, &error));
+    if (!c->other) return;
+    pair_answer got = {0};
+    answer(c->other, LEVER_STRATEGY_AR, &got);
+}
+
+/* What was promised is left free, also where more is in use than the plan knew of: the draft comes. */
+static void test_a_change_keeps_the_promise(void **state) {
+    (void)state;
+    lever_engine_options options;
+    lever_error error;
+    lever_session *session;
+    lever_engine *engine = open_tight(&options, &session);
+    drop(engine, session);
+    CHECK_OK(lever_engine_set_budget(engine, options.ram_bytes + (8u << 20), &error));
+    changer c = {.engine = engine, .other = lv_test_session(engine)};
+    const uint64_t promised = engine->residency.weight_bytes + engine->residency.resting_bytes;
+    c.budget = in_use(engine) + promised + 2 * options.block_bytes;
+    engine->planned_bytes = 0;
+    CHECK_OK(lever_engine_set_budget(engine, c.budget, &error));
+    engine->options.progress = change_budget;
+    engine->options.progress_user = &c;
+    engine->residency.skip_left = 0;
+    assert_true(lv_residency_enter(engine, session->speculation, LV_RESIDENCY_ANSWER));
+    assert_int_equal(c.changes, 1);
+    assert_int_equal(engine->residency.promised_bytes, 0);
+    assert_true(lv_ledger_used(engine->ledger) <= c.budget);
+    lv_residency_leave(engine, false);
+    /* Nothing is promised any more: the same budget pins what there is room for. */
+    CHECK_OK(lever_engine_set_budget(engine, c.budget, &error));
+    assert_int_equal(engine->pin_bytes, c.budget - in_use(engine));
+    lever_session_close(&c.other);
+    lever_session_close(&session);
+    lever_engine_close(&engine);
+}
+
+/* There is no room for the draft under the new budget, which waits for leases: it goes again, and the budget is kept.
+ */
+static void test_a_cut_ends_the_promise(void **state) {
+    (void)state;
+    lever_engine_options options;
+    lever_session *session;
+    pair_answer plain = {0}, got = {0};
+    lever_engine *engine = open_answered(&options, &session, &plain);
+    drop(engine, session);
+    changer c = {.engine = engine};
+    engine->options.progress = change_budget;
+    engine->options.progress_user = &c;
+    engine->residency.skip_left = 0;
+    assert_false(lv_residency_enter(engine, session->speculation, LV_RESIDENCY_ANSWER));
+    assert_true(c.changes == 1 && c.leases_count > 0);
+    assert_true(engine->residency.away && !engine->residency.coming && engine->residency.users == 0);
+    assert_int_equal(engine->residency.promised_bytes, 0);
+    assert_int_equal(engine->residency.resting_bytes, lv_speculation_memory_bytes(session->speculation));
+    while (c.leases_count > 0) lv_store_release(engine->store, &c.leases[--c.leases_count]);
+    lv_budget_on_block(engine);
+    assert_int_equal(lv_ledger_limit(engine->ledger), c.budget);
+    assert_true(lv_ledger_used(engine->ledger) <= c.budget);
+    answer(session, LEVER_STRATEGY_LEVER, &got);
+    pairs_check_same(&got, &plain, "after a cut that left no room for the draft");
+    assert_int_equal(got.statistics.nodes_drafted, 0);
+    lever_session_close(&session);
+    lever_engine_close(&engine);
+}
+
 typedef struct {
     lever_session *session;
     const pair_answer *plain;
@@ -719,6 +803,8 @@ int main(void) {
         cmocka_unit_test(test_callbacks_come_without_locks),
         cmocka_unit_test(test_coming_back_can_be_cancelled),
         cmocka_unit_test(test_others_go_on_while_it_comes),
+        cmocka_unit_test(test_a_change_keeps_the_promise),
+        cmocka_unit_test(test_a_cut_ends_the_promise),
         cmocka_unit_test(test_two_threads),
         cmocka_unit_test(test_leaves_in_the_middle),
         cmocka_unit_test(test_what_has_paid),
