@@ -42,8 +42,11 @@ static const cli_command commands[] = {
      "on where it stopped. The predictor is kept where lever run finds it, unless -o names a file.\n",
      "  lever train\n  lever train -m target.gguf -d draft.gguf --ram 1G --text notes.txt -o pair.predictor\n",
      ON_TRAIN, 0, 0, command_train},
-    {"inspect", "FILE", "what is in a GGUF or packed file", "",
-     "  lever inspect model.gguf\n  lever inspect --verify model.lvr\n", ON_INSPECT, 1, 1, command_inspect},
+    {"inspect", "FILE", "what is in a GGUF, packed file, predictor or file of costs",
+     "Of a predictor: which pair it is for, where it looks, its size and the recall that it promises. Of a file of "
+     "costs:\nwhat was measured, in milliseconds, and how often candidates were right.\n",
+     "  lever inspect model.gguf\n  lever inspect --verify model.lvr\n  lever inspect pair.predictor\n", ON_INSPECT, 1,
+     1, command_inspect},
     {"doctor", "", "storage, memory and processor: measured, with advice",
      "Measures the disk that the model lies on, and keeps the best number of lanes for later. With a draft it tells\n"
      "what runs of the two have measured: the cost of passes, and how often the draft was right.\n",

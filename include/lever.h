@@ -473,8 +473,8 @@ LEVER_API lever_status lever_pack(const char *input_path, const char *output_pat
 /* One fact about a file: "architecture" = "qwen2". Both strings are borrowed for the call. */
 typedef void (*lever_fact_fn)(void *user, const char *key, const char *value);
 
-/* What is in a GGUF or packed file; with `verify`, every checksum of a packed file is checked (LEVER_E_FORMAT, naming
- * the block, when one is wrong). */
+/* What is in a GGUF, packed file, predictor or file of costs; with `verify`, every checksum of a packed file is checked
+ * (LEVER_E_FORMAT, naming the block, when one is wrong). A damaged predictor or file of costs is LEVER_E_FORMAT. */
 LEVER_API lever_status lever_inspect(const char *path, bool verify, lever_fact_fn on_fact, void *user,
                                      lever_progress_fn progress, void *progress_user, lever_error *error);
 

@@ -132,6 +132,14 @@ void lv_costs_share_give(lv_costs_share *share, const lv_costs *costs, const lv_
     pthread_mutex_unlock(&share->lock);
 }
 
+lever_status lv_costs_file_read(const char *path, lv_costs *costs, lv_calibration *calibration, lever_error *error) {
+    lv_costs_share share = {0};
+    LV_TRY(load(&share, path, true, error));
+    *costs = share.costs;
+    *calibration = share.calibration;
+    return LEVER_OK;
+}
+
 static bool is_later(struct timespec a, struct timespec b) {
     return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
 }
@@ -150,10 +158,5 @@ bool lv_costs_file_newest(const lv_costs_share_options *options, lv_costs *costs
         newest_time = status.st_mtim;
         *pass_read_bytes = one.pass_read_bytes;
     }
-    lv_costs_share share = {0};
-    lever_error ignored;
-    if (!newest[0] || load(&share, newest, true, &ignored) != LEVER_OK) return false;
-    *costs = share.costs;
-    *calibration = share.calibration;
-    return true;
+    return newest[0] && lv_costs_file_read(newest, costs, calibration, NULL) == LEVER_OK;
 }

@@ -43,6 +43,9 @@ void lv_costs_share_close(lv_costs_share *share);
 void lv_costs_share_take(lv_costs_share *share, lv_costs *costs, lv_calibration *calibration);
 void lv_costs_share_give(lv_costs_share *share, const lv_costs *costs, const lv_calibration *calibration);
 
+/* For reports: what one file holds. LEVER_E_IO or LEVER_E_FORMAT says what is wrong with it. */
+lever_status lv_costs_file_read(const char *path, lv_costs *costs, lv_calibration *calibration, lever_error *error);
+
 /* For reports: the newest file that was kept for these models and threads, whatever the budget. The options'
  * pass_read_bytes bounds what a pass may have streamed; *pass_read_bytes is what it did, to the class. False: nothing
  * was kept that can be read. */

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "base/text_file.h"
@@ -12,9 +13,14 @@
 
 enum { PATH_BYTES = 4096, FILE_BYTES_MAX = 64 << 20, RANK_PLANNED = 32 };
 
+uint64_t lv_predictor_pair_hash(uint64_t target_hash, uint64_t draft_hash) {
+    return target_hash * 31 + draft_hash;
+}
+
 static bool name_in(const char *folder, const lv_predictor_place *place, char *path, size_t capacity) {
     if (!folder || !folder[0]) return false;
-    const uint64_t hash = lv_weights_fingerprint(place->target) * 31 + lv_weights_fingerprint(place->draft);
+    const uint64_t hash =
+        lv_predictor_pair_hash(lv_weights_fingerprint(place->target), lv_weights_fingerprint(place->draft));
     const int length = snprintf(path, capacity, "%s/pair-%016" PRIx64 ".predictor", folder, hash);
     return length > 0 && (size_t)length < capacity;
 }
@@ -36,8 +42,7 @@ static lever_status check_models(const lv_predictor *p, const lv_predictor_place
                    path);
 }
 
-static lever_status load(lv_predictor **out, const char *path, FILE *file, const lv_predictor_place *place,
-                         lv_ledger *ledger, lever_error *error) {
+static lever_status read_file(lv_predictor **out, const char *path, FILE *file, lv_ledger *ledger, lever_error *error) {
     long bytes = -1;
     if (fseek(file, 0, SEEK_END) == 0) bytes = ftell(file);
     if (bytes < 0 || bytes > FILE_BYTES_MAX || fseek(file, 0, SEEK_SET) != 0) {
@@ -51,8 +56,15 @@ static lever_status load(lv_predictor **out, const char *path, FILE *file, const
     }
     if (status == LEVER_OK) status = lv_predictor_read(out, memory, (size_t)bytes, path, ledger, error);
     lv_free(memory);
-    if (status == LEVER_OK) status = check_models(*out, place, path, error);
-    if (status != LEVER_OK) lv_predictor_close(out);
+    return status;
+}
+
+lever_status lv_predictor_file_read(lv_predictor **out, const char *path, lv_ledger *ledger, lever_error *error) {
+    *out = NULL;
+    FILE *file = fopen(path, "re");
+    if (!file) return lv_fail(error, LEVER_E_IO, "%s: cannot be read (%s)", path, strerror(errno));
+    const lever_status status = read_file(out, path, file, ledger, error);
+    fclose(file);
     return status;
 }
 
@@ -66,17 +78,12 @@ lv_predictor *lv_predictor_file_load(const lv_predictor_place *place, const lv_l
     for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
         lv_predictor *predictor = NULL;
         lever_error error;
-        if (!paths[i][0]) continue;
-        FILE *file = fopen(paths[i], "re");
-        if (!file && i > 0) continue;
-        lever_status status = LEVER_OK;
-        if (file) {
-            status = load(&predictor, paths[i], file, place, ledger, &error);
-            fclose(file);
-        } else {
-            status = lv_fail(&error, LEVER_E_IO, "%s: cannot be read (%s)", paths[i], strerror(errno));
-        }
+        /* In the folders there need not be one. */
+        if (!paths[i][0] || (i > 0 && access(paths[i], R_OK) != 0)) continue;
+        lever_status status = lv_predictor_file_read(&predictor, paths[i], ledger, &error);
+        if (status == LEVER_OK) status = check_models(predictor, place, paths[i], &error);
         if (status == LEVER_OK) return predictor;
+        lv_predictor_close(&predictor);
         lv_log_write(log, LEVER_LOG_WARNING, "%s; going on without pruning", error.message);
         return NULL;
     }

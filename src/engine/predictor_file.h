@@ -20,6 +20,12 @@ typedef struct {
 /* NULL when there is none that can be used; the log says why where a file was there. */
 lv_predictor *lv_predictor_file_load(const lv_predictor_place *place, const lv_log *log, lv_ledger *ledger);
 
+/* One file, for whatever models it is. LEVER_E_IO or LEVER_E_FORMAT says what is wrong with it. */
+lever_status lv_predictor_file_read(lv_predictor **predictor, const char *path, lv_ledger *ledger, lever_error *error);
+
+/* What a pair of models is called in the names of files. */
+uint64_t lv_predictor_pair_hash(uint64_t target_hash, uint64_t draft_hash);
+
 /* Where the pair's own file is kept; LEVER_E_ARGUMENT without a cache folder. */
 lever_status lv_predictor_file_path(const lv_predictor_place *place, char *path, size_t capacity, lever_error *error);
 

@@ -332,10 +332,18 @@ void lv_predictor_write(const lv_predictor *p, uint8_t *bytes) {
     put_u64(bytes + end, checksum_of(bytes, end));
 }
 
+bool lv_predictor_is_file(const uint8_t *bytes, size_t count) {
+    return count >= sizeof(magic) && memcmp(bytes, magic, sizeof(magic)) == 0;
+}
+
 static lever_status check_file(const uint8_t *bytes, size_t count, const char *name, lv_predictor_shape *shape,
                                lever_error *error) {
-    if (count < HEADER_BYTES + CHECKSUM_BYTES || memcmp(bytes, magic, sizeof(magic)) != 0) {
+    if (!lv_predictor_is_file(bytes, count)) {
         return lv_fail(error, LEVER_E_FORMAT, "%s: is not a predictor; 'lever train' makes one", name);
+    }
+    if (count < HEADER_BYTES + CHECKSUM_BYTES) {
+        return lv_fail(error, LEVER_E_FORMAT,
+                       "%s: the predictor is cut off after %zu bytes; 'lever train' makes a new one", name, count);
     }
     if (get_u32(bytes + 8) != VERSION || get_u32(bytes + 12) != LV_PREDICTOR_FEATURES) {
         return lv_fail(error, LEVER_E_FORMAT,

@@ -90,6 +90,9 @@ double lv_predictor_backward(lv_predictor *predictor, const float *hidden, const
 size_t lv_predictor_file_bytes(const lv_predictor_shape *shape);
 void lv_predictor_write(const lv_predictor *predictor, uint8_t *bytes); /* lv_predictor_file_bytes of them */
 
+/* Whether a file that begins so is a predictor, of whatever version and however damaged. */
+bool lv_predictor_is_file(const uint8_t *bytes, size_t count);
+
 /* LEVER_E_FORMAT, saying after `name` what is wrong: not a predictor, damaged, or of a newer version. */
 lever_status lv_predictor_read(lv_predictor **predictor, const uint8_t *bytes, size_t count, const char *name,
                                lv_ledger *ledger, lever_error *error);

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -28,6 +29,17 @@ def run_json(*words, **more):
     done = lever("run", "-m", MODEL, "--json", *words, **more)
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     return json.loads(done.stdout.decode("utf-8"))
+
+
+def predictor(*, target, draft, layer, layers, width, rank, recall):
+    """A file as docs/FORMAT.md has it, all values 0."""
+    values = width + 2 * rank * width + width + 10 + 1 + 2 + rank
+    content = struct.pack("<8sIIQQIIIII12x", b"LVPREDIC", 1, 10, target, draft, layer, layers, width, rank, recall)
+    content += bytes(2 * values)
+    hash_ = 0xCBF29CE484222325
+    for byte in content:
+        hash_ = (hash_ ^ byte) * 0x100000001B3 % 2 ** 64
+    return content + struct.pack("<Q", hash_)
 
 
 class Usage(unittest.TestCase):
@@ -332,6 +344,66 @@ class Files(unittest.TestCase):
             file.write(bytes([byte[0] ^ 1]))
         done = lever("inspect", "--verify", packed)
         self.assertEqual(done.returncode, 3, done.stderr)
+
+    def check_inspected(self, path):
+        done = lever("inspect", "--json", path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        facts = json.loads(done.stdout)
+        plain = lever("inspect", path).stdout.decode().splitlines()
+        self.assertEqual([line.split(maxsplit=1)[0] for line in plain], list(facts))
+        return facts
+
+    def check_damaged(self, name, content, message, *words, code=3):
+        path = os.path.join(SCRATCH.name, name)
+        with open(path, "wb") as file:
+            file.write(content)
+        done = lever("inspect", *words, path)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertEqual(done.stdout, b"")
+        self.assertIn(message, done.stderr.decode())
+        self.assertIn(name, done.stderr.decode())
+
+    def test_inspect_a_predictor(self):
+        whole = predictor(target=0x1122334455667788, draft=3, layer=5, layers=9, width=64, rank=4, recall=987_654)
+        path = os.path.join(SCRATCH.name, "any-name")
+        with open(path, "wb") as file:
+            file.write(whole)
+        facts = self.check_inspected(path)
+        wanted = {"file": path, "format": "predictor", "target": "1122334455667788", "draft": "0000000000000003",
+                  "pair": f"{(0x1122334455667788 * 31 + 3) % 2 ** 64:016x}", "layer": "5", "layers": "9",
+                  "embedding": "64", "rank": "4", "recall": "0.987654",
+                  "values": str(64 + 2 * 4 * 64 + 64 + 10 + 1 + 2 + 4)}
+        self.assertEqual({key: facts[key] for key in wanted}, wanted)
+        self.assertTrue(facts["bytes"].startswith(f"{len(whole)} ("))
+        self.assertEqual(lever("inspect", "--verify", path).returncode, 0)
+        self.check_damaged("a", whole[:200] + bytes([whole[200] ^ 1]) + whole[201:], "the predictor is damaged")
+        self.check_damaged("b", whole[:-1], "the predictor is damaged")
+        self.check_damaged("c", whole[:20], "the predictor is cut off after 20 bytes")
+        self.check_damaged("d", whole[:8] + b"\2" + whole[9:], "version 2")
+        self.check_damaged("e.predictor", b"words\n", "is not a predictor")
+        self.check_damaged("f.predictor", b"", "is not a predictor")
+
+    def test_inspect_costs(self):
+        cache = os.path.join(SCRATCH.name, "inspected-cache")
+        pair = ["-m", os.path.join(MODELS, "pair-target.gguf"), "-d", os.path.join(MODELS, "pair-draft.gguf")]
+        done = lever("run", *pair, "--force-draft", "--tree", "fixed:4", "--raw", "-n", "24", "-q", "hello",
+                     XDG_CACHE_HOME=cache)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        folder = os.path.join(cache, "lever")
+        names = [name for name in os.listdir(folder) if name.endswith(".costs")]
+        self.assertEqual(len(names), 1)
+        facts = self.check_inspected(os.path.join(folder, names[0]))
+        self.assertEqual((facts["format"], f"pair-{facts['pair']}.costs"), ("costs", names[0]))
+        curves = ("layers.one", "layers.all", "draft.one", "draft.all", "head")
+        for key in [f"{curve}.{rows}" for curve in curves for rows in (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96)]:
+            self.assertRegex(facts[key], r"^[0-9]+\.[0-9]{3} ms, [0-9]+ samples$")
+        self.assertRegex(facts["accepted.draft.rank_1"], r"^[01]\.[0-9]{3} of [0-9]+ candidates$")
+        with open(os.path.join(folder, names[0]), "rb") as file:
+            text = file.read()
+        self.check_damaged("g", text[:-2], "not a file of costs, or damaged")
+        self.check_damaged("h", text.replace(b"\nio ", b"\nio x"), "not a file of costs, or damaged")
+        self.check_damaged("i.costs", b"words\n", "not a file of costs")
+        self.check_damaged("j.costs", text, "no checksums", "--verify", code=2)
 
     def test_every_tiny_model_runs(self):
         for name in sorted(os.listdir(MODELS)):
