@@ -1,7 +1,10 @@
 /* forward.c - opening a forward pass: sizes, memory, threads; and the head. The layers are in layer.c.
  *
  * All activations live in one area whose parts are carved out once. Rows of a pass that are more than batch_rows go in
- * turns: their residual streams stay (x), everything else is reused turn by turn. */
+ * turns: their residual streams stay (x), everything else is reused turn by turn.
+ *
+ * Threads spin between the graphs of a resident model, and sleep while a streamed one waits for flash. Which of both it
+ * is may change with the budget: each pass asks the store. */
 #include "compute/forward.h"
 
 #include <assert.h>
@@ -181,7 +184,7 @@ lever_status lv_forward_open(lv_forward **out, const lv_forward_options *options
         .work_bytes = sizes.work_bytes,
         .records_bytes = RECORDS_BYTES,
         .threads = options->threads,
-        .poll = options->streams || options->shares ? 0 : PIPELINE_POLL,
+        .poll = options->shares ? 0 : PIPELINE_POLL,
         .ledger = options->ledger,
     };
     status = lv_graph_open(&f->graph, &graph, error);

@@ -28,7 +28,6 @@ typedef struct {
     const lv_kernels *kernels;
     const lv_attention_isa *attention;
     uint32_t threads;
-    bool streams;            /* some blocks are not pinned: threads then sleep while waiting for flash */
     bool shares;             /* another model computes in turn with this one: threads sleep meanwhile */
     uint32_t rows_max;       /* rows of one pass */
     uint32_t batch_rows;     /* rows computed at once, at most rows_max; more rows go in turns, layer by layer */

@@ -70,6 +70,7 @@ struct lv_forward {
 
     lv_compute_threads compute_threads;
     bool computed_single;
+    bool streams;                                          /* blocks were not pinned when the layers began */
     lv_thread_choice threads;                              /* while compute_threads is AUTO */
     uint64_t pass_begin_ns, pass_compute_ns, pass_wait_ns; /* clock and counters when the layers began */
     uint64_t pass_spent_ns;                                /* of the device, then */

@@ -49,7 +49,7 @@ struct lv_graph {
     struct ggml_cgraph *nodes;
     struct ggml_threadpool *pool;   /* all threads */
     struct ggml_threadpool *single; /* the calling thread alone */
-    bool use_single;
+    bool use_single, rests;
     _Atomic uint64_t compute_ns; /* read by any thread */
 };
 
@@ -219,6 +219,10 @@ void lv_graph_set_single(lv_graph *graph, bool single) {
     graph->use_single = single;
 }
 
+void lv_graph_set_rests(lv_graph *graph, bool rests) {
+    graph->rests = rests;
+}
+
 lever_status lv_graph_run(lv_graph *graph, lever_error *error) {
     close_program(graph);
     if (ggml_graph_n_nodes(graph->nodes) == 0) return LEVER_OK;
@@ -233,6 +237,7 @@ lever_status lv_graph_run(lv_graph *graph, lever_error *error) {
     }
     plan.work_data = (uint8_t *)(((uintptr_t)graph->work + 63) / 64 * 64);
     const enum ggml_status status = ggml_graph_compute(graph->nodes, &plan);
+    if (graph->rests && !graph->use_single) ggml_threadpool_pause(graph->pool); /* the next run wakes it */
     lv_graph_begin(graph);
     atomic_fetch_add_explicit(&graph->compute_ns, lv_clock_now_ns(&lv_clock_real) - begin_ns, memory_order_relaxed);
     if (status != GGML_STATUS_SUCCESS) {

@@ -51,6 +51,9 @@ void lv_graph_add_step(lv_graph *graph, lv_graph_step_fn run, void *record);
 /* How many of the threads compute from the next run on: 1, or all. A single one wakes nobody. */
 void lv_graph_set_single(lv_graph *graph, bool single);
 
+/* Whether the threads sleep as soon as a run is over, from the next one on, whatever `poll` says. */
+void lv_graph_set_rests(lv_graph *graph, bool rests);
+
 /* Computes what was added; nothing added is fine. Afterwards the graph is empty again. */
 lever_status lv_graph_run(lv_graph *graph, lever_error *error);
 

@@ -370,7 +370,7 @@ static void report_progress(const lv_forward *f, uint32_t layers_done) {
 
 /* A pass that goes in turns keeps all threads busy; for the others the last pass tells. */
 static bool threads_are_chosen(const lv_forward *f) {
-    return !f->on_device && f->compute_threads == LV_COMPUTE_AUTO && f->options.streams &&
+    return !f->on_device && f->compute_threads == LV_COMPUTE_AUTO && f->streams &&
            f->pass.rows_count <= f->options.batch_rows;
 }
 
@@ -383,6 +383,9 @@ static void begin_measuring(lv_forward *f) {
     f->pass_compute_ns = lv_graph_compute_ns(f->graph);
     f->pass_wait_ns = store.wait_ns;
     f->pass_spent_ns = f->offload ? lv_device_spent_ns(f->offload->device) : 0;
+    f->streams = store.streamed_blocks > 0;
+    /* With `shares` they sleep anyway. */
+    lv_graph_set_rests(f->graph, f->streams && !f->options.shares);
     f->computed_single = threads_are_chosen(f) ? f->threads.single : f->compute_threads == LV_COMPUTE_ONE;
     lv_graph_set_single(f->graph, f->computed_single);
 }

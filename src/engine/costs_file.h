@@ -4,7 +4,8 @@
  * A text file in the user's cache folder, one for each pair, budget class, speed that the disk is slowed down to, and
  * number of threads, replaced atomically;
  * one that is missing or damaged is as good as none. A file that the caller names freezes the costs: nothing is learned
- * and nothing is written, so that every run has the same cycles. Any thread. */
+ * and nothing is written, so that every run has the same cycles. What a pass streams may change while the engine runs:
+ * the costs then go on under the class that they are of now. Any thread. */
 #ifndef LV_ENGINE_COSTS_FILE_H
 #define LV_ENGINE_COSTS_FILE_H
 
@@ -18,8 +19,12 @@ typedef struct {
     pthread_mutex_t lock;
     lv_costs costs;
     lv_calibration calibration;
-    bool learned; /* something came back since loading */
-    char *path;   /* where to save; NULL: nowhere */
+    bool learned;          /* something came back since loading */
+    char *path;            /* where to save; NULL: nowhere */
+    char *folder, *device; /* of which the path is made; NULL: none */
+    uint64_t models_hash, disk_bytes_per_second;
+    uint32_t threads;
+    uint64_t pass_read_bytes; /* what passes stream whose costs these are */
     lv_ledger *ledger;
 } lv_costs_share;
 
@@ -40,8 +45,22 @@ lever_status lv_costs_share_open(lv_costs_share *share, const lv_costs_share_opt
 /* Saves what was learned; a failure to do so is not worth an error. */
 void lv_costs_share_close(lv_costs_share *share);
 
+/* Whether passes that stream so much have other costs: the class is another one, or one of them streams nothing. */
+bool lv_costs_class_differs(uint64_t pass_read_bytes, uint64_t other_bytes);
+
+typedef struct {
+    uint64_t pass_read_bytes, ring_bytes;
+    double bytes_per_second; /* of reading, where nothing was measured */
+} lv_costs_reading;
+
+/* The costs become those of passes that stream so much: what was learned of others is saved, and what was kept of these
+ * is loaded; else computing takes what it took, and reading follows the bytes. Candidates are worth what they were. */
+void lv_costs_share_follow(lv_costs_share *share, const lv_costs_reading *reading);
+
 void lv_costs_share_take(lv_costs_share *share, lv_costs *costs, lv_calibration *calibration);
-void lv_costs_share_give(lv_costs_share *share, const lv_costs *costs, const lv_calibration *calibration);
+/* What was measured while passes streamed `pass_read_bytes`; the costs are left out where the share has gone on. */
+void lv_costs_share_give(lv_costs_share *share, const lv_costs *costs, const lv_calibration *calibration,
+                         uint64_t pass_read_bytes);
 
 /* For reports: what one file holds. LEVER_E_IO or LEVER_E_FORMAT says what is wrong with it. */
 lever_status lv_costs_file_read(const char *path, lv_costs *costs, lv_calibration *calibration, lever_error *error);

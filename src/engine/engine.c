@@ -353,7 +353,6 @@ static lever_status open_forward(lever_engine *engine, lever_error *error) {
         .kernels = engine->kernels,
         .attention = lv_attention_isa_best(),
         .threads = engine->threads,
-        .streams = plan->table.pass_read_bytes > 0,
         .shares = engine->draft != NULL,
         .rows_max = plan->rows_max,
         .batch_rows = plan->batch_rows,
@@ -381,16 +380,17 @@ static lever_status open_costs(lever_engine *engine, lever_error *error) {
     const double memory = lv_plan_rate_or(table->memory_bytes_per_second, LV_PLAN_MEMORY_ASSUMED);
     const double io = lv_plan_rate_or(table->io_bytes_per_second, LV_PLAN_IO_ASSUMED);
     const double draft = engine->draft ? (double)lv_draft_model_step_bytes(engine->draft) : 0;
-    const uint64_t ring = table->ring_bytes < table->pass_read_bytes ? table->ring_bytes : table->pass_read_bytes;
+    const uint64_t streamed = lv_residency_streamed_bytes(engine);
+    const uint64_t ring = table->ring_bytes < streamed ? table->ring_bytes : streamed;
     lv_costs prior;
     lv_costs_init(&prior, (double)table->layer_bytes / memory, draft / memory + LV_PLAN_STEP_SECONDS,
-                  (double)table->head_bytes / memory, (double)table->pass_read_bytes / io, (double)ring / io);
+                  (double)table->head_bytes / memory, (double)streamed / io, (double)ring / io);
     const lv_costs_share_options options = {
         .folder = engine->phone ? NULL : engine->options.cache_dir, /* nothing is learned of this machine */
         .frozen_path = engine->options.costs_path,
         .target_path = engine->options.model_path,
         .draft_path = engine->draft ? engine->options.draft_path : NULL,
-        .pass_read_bytes = table->pass_read_bytes,
+        .pass_read_bytes = streamed,
         .disk_bytes_per_second = engine->options.disk_bytes_per_second,
         .threads = engine->threads,
         .device = engine->accelerator.target || engine->accelerator.draft ? engine->options.device : NULL,

@@ -244,7 +244,7 @@ static void consider_dropping(generation *g) {
     g->pays = !worse && lv_residency_is_judged(engine, &progress);
     if (!worse) return;
     /* What was learned is kept as it is: plain passes that read less say nothing about the pair. */
-    lv_costs_share_give(&engine->costs, &session->cycle.costs, &session->cycle.calibration);
+    lv_costs_share_give(&engine->costs, &session->cycle.costs, &session->cycle.calibration, session->costs_read_bytes);
     if (!lv_residency_drop(engine, session->speculation)) return;
     g->drafts = g->tree_is_valid = false;
     session->cycle.pruning.predictor = NULL; /* it looks at what the draft proposed */
@@ -265,6 +265,12 @@ static void add_energy(generation *g) {
     g->energy = now;
 }
 
+/* What passes without a draft show, where there could be one, is not what its costs are about. */
+static bool learns_of_pair(const generation *g) {
+    const lever_session *session = g->session;
+    return g->drafts || (!session->speculation && session->cycle.drafting.strategy != LEVER_STRATEGY_AR);
+}
+
 static lever_status run_cycle(generation *g, lever_error *error) {
     lever_session *session = g->session;
     lv_cycle *cycle = &session->cycle;
@@ -282,6 +288,7 @@ static lever_status run_cycle(generation *g, lever_error *error) {
         }
     }
     g->tree_is_valid = false;
+    if (learns_of_pair(g)) (void)lv_session_follow_costs(session, true);
     cycle->drafting.head_rows_max = lv_verification_head_rows_max(session);
     cycle->drafting.depth_max = cycle->drafting.strategy == LEVER_STRATEGY_AR ? 0 : depth_left(g);
     if (session->simulation) lv_simulation_begin_cycle(session->simulation, session->tokens_count, &cycle->costs);
@@ -372,7 +379,7 @@ static void set_policy(generation *g) {
     lv_drafting_init(&cycle->drafting, strategy_of(g));
     /* Other sessions may have learned since, and plain answers learn of other passes. */
     if (!session->simulation && cycle->drafting.strategy != LEVER_STRATEGY_AR) {
-        lv_costs_share_take(&session->engine->costs, &cycle->costs, &cycle->calibration);
+        lv_session_take_costs(session);
     }
     cycle->drafting.rate = rate;
     cycle->drafting.stop_rule = o->stop_rule;
@@ -506,13 +513,11 @@ static void clear_generation_statistics(lever_session *session) {
 
 static void end_drafting(generation *g, bool paid) {
     lever_session *session = g->session;
-    lv_costs_share *share = &session->engine->costs;
-    if (g->drafts) {
-        lv_costs_share_give(share, &session->cycle.costs, &session->cycle.calibration);
-        lv_residency_leave(session->engine, paid);
-    } else if (!session->speculation && session->cycle.drafting.strategy != LEVER_STRATEGY_AR) {
-        lv_costs_share_give(share, &session->cycle.costs, &session->cycle.calibration);
+    if (learns_of_pair(g)) {
+        lv_costs_share_give(&session->engine->costs, &session->cycle.costs, &session->cycle.calibration,
+                            session->costs_read_bytes);
     }
+    if (g->drafts) lv_residency_leave(session->engine, paid);
 }
 
 /* What an answer needs beside the session's memory is booked with the session (LV_PLAN_ANSWER_BYTES). */

@@ -27,6 +27,30 @@ static lever_status open_learning(lever_session *session, lever_error *error) {
     return status;
 }
 
+void lv_session_take_costs(lever_session *session) {
+    lever_engine *engine = session->engine;
+    const lever_plan *table = &engine->plan.table;
+    const lv_costs_reading reading = {
+        .pass_read_bytes = lv_residency_streamed_bytes(engine),
+        .ring_bytes = table->ring_bytes,
+        .bytes_per_second = lv_plan_rate_or(table->io_bytes_per_second, LV_PLAN_IO_ASSUMED),
+    };
+    lv_costs_share_follow(&engine->costs, &reading);
+    lv_costs_share_take(&engine->costs, &session->cycle.costs, &session->cycle.calibration);
+    session->cycle.costs.buckets = lv_session_buckets(session);
+    session->costs_read_bytes = reading.pass_read_bytes;
+}
+
+bool lv_session_follow_costs(lever_session *session, bool give) {
+    lever_engine *engine = session->engine;
+    lv_cycle *cycle = &session->cycle;
+    if (session->simulation || cycle->costs.frozen) return false;
+    if (!lv_costs_class_differs(lv_residency_streamed_bytes(engine), session->costs_read_bytes)) return false;
+    if (give) lv_costs_share_give(&engine->costs, &cycle->costs, &cycle->calibration, session->costs_read_bytes);
+    lv_session_take_costs(session);
+    return true;
+}
+
 static lever_status open_memory(lever_session *session, lever_error *error) {
     lever_engine *engine = session->engine;
     const lv_hparams *h = &engine->model->hparams;
@@ -45,7 +69,7 @@ static lever_status open_memory(lever_session *session, lever_error *error) {
     session->answer_is_booked = true;
     LV_TRY(lv_sampler_open(&session->sampler, (int32_t)h->vocabulary, engine->ledger, error));
     LV_TRY(lv_cycle_open(&session->cycle, engine->ledger, error));
-    lv_costs_share_take(&engine->costs, &session->cycle.costs, &session->cycle.calibration);
+    lv_session_take_costs(session);
     if (engine->phone) {
         LV_TRY(lv_simulation_open(&session->simulation, engine->phone, engine->timeline, engine->ledger, error));
         lv_simulation_begin_cycle(session->simulation, 0, &session->cycle.costs);
@@ -269,11 +293,12 @@ static lever_status check_prompt(const lever_session *session, const int32_t *to
 }
 
 /* Whether the draft's prefill runs beside the target's: when reading is the bottleneck with one thread as well. */
-static bool drafts_beside(const lever_session *session, size_t rows_count) {
+static bool drafts_beside(lever_session *session, size_t rows_count) {
     const lever_engine *engine = session->engine;
     if (session->simulation) return session->speculation != NULL;
     if (!session->speculation || engine->threads < 2 || rows_count > engine->plan.batch_rows) return false;
     const lv_costs *costs = &session->cycle.costs;
+    (void)lv_session_follow_costs(session, false);
     return lv_cost_curve_at(&costs->layers[LV_SPLIT_ONE], (uint32_t)rows_count) < costs->io_seconds;
 }
 

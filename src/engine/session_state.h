@@ -24,6 +24,7 @@ struct lever_session {
     float *logits; /* of one row: what the caller sees */
     lv_sampler *sampler;
     lv_cycle cycle;
+    uint64_t costs_read_bytes;   /* what a pass streamed when it took up its costs */
     lv_speculation *speculation; /* NULL: no draft */
     lv_learning *learning;       /* NULL: none */
     float *candidate_rows;       /* LV_PREDICTOR_CANDIDATES_MAX embedding rows; NULL: no predictor */
@@ -41,6 +42,12 @@ static inline double lv_session_seconds_since(const lever_session *session, uint
 
 /* session.c: one pass over tokens that the session holds, from `first` on, without logits unless they are the last. */
 lever_status lv_session_compute(lever_session *session, size_t first, size_t count, lever_error *error);
+
+/* session.c: takes up the costs of passes that stream what they do now. Not with a simulation, which has its own. */
+void lv_session_take_costs(lever_session *session);
+/* The same where a pass streams something else since the session took them up. False: nothing was done. With `give`
+ * what it learned until then goes back first. */
+bool lv_session_follow_costs(lever_session *session, bool give);
 
 /* verification.c: the numbers of rows that a pass computes, of the device or the simulated phone; none: any. */
 lv_buckets lv_session_buckets(const lever_session *session);

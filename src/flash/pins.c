@@ -27,6 +27,8 @@ void lv_pins_close(lv_pins *pins) {
 }
 
 static void enter(lv_pins *pins, uint32_t block, lv_pin_state state) {
+    if (pins->pins[block].state == LV_PIN_READY) pins->ready_count--;
+    if (state == LV_PIN_READY) pins->ready_count++;
     pins->pins[block].state = state;
     pins->resident[block] = state == LV_PIN_READY;
 }

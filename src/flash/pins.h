@@ -33,6 +33,7 @@ typedef struct {
     lv_pin *pins;         /* blocks_count */
     bool *resident;       /* the ring's: true exactly for the READY ones */
     uint64_t layer_bytes; /* of the READY and LEAVING blocks of layers */
+    uint32_t ready_count; /* blocks, the head's included */
 } lv_pins;
 
 lever_status lv_pins_open(lv_pins *pins, const lv_layout *layout, bool *resident, lv_ledger *ledger,

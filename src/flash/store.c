@@ -318,6 +318,8 @@ void lv_store_get_counters(lv_store *store, lv_store_counters *counters) {
     *counters = store->counters;
     counters->pinned_bytes = store->pins.layer_bytes;
     counters->hit_bytes = store->ring.hit_bytes;
+    counters->streamed_blocks = store->layout->blocks_count - store->pins.ready_count;
+    if (store->ring.keeps && store->ring.slots_count >= counters->streamed_blocks) counters->streamed_blocks = 0;
     if (store->reads_in_flight > 0) counters->busy_ns += lv_clock_now_ns(store->options.clock) - store->busy_since_ns;
     pthread_mutex_unlock(&store->lock);
 }

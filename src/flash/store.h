@@ -84,9 +84,10 @@ void lv_store_set_pinned(lv_store *store, const bool *pinned);
 typedef struct {
     uint64_t bytes_read; /* from the files, aligned supersets included */
     uint64_t reads_count;
-    uint64_t busy_ns;      /* time in which at least one read was in flight */
-    uint64_t wait_ns;      /* time the consumer waited in acquire */
-    uint64_t pinned_bytes; /* of the layers' blocks, now */
+    uint64_t busy_ns;         /* time in which at least one read was in flight */
+    uint64_t wait_ns;         /* time the consumer waited in acquire */
+    uint64_t pinned_bytes;    /* of the layers' blocks, now */
+    uint32_t streamed_blocks; /* not pinned now, nor kept by a ring that has room for all of them; the head too */
     uint64_t ring_bytes;
     uint64_t hit_bytes; /* of blocks that were leased again, and had not to be read again: the ring keeps them */
 } lv_store_counters;

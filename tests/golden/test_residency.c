@@ -745,6 +745,56 @@ static void test_leaves_after_a_cut(void **state) {
     lever_engine_close(&engine);
 }
 
+static bool cut_once(void *user, int32_t token, const char *text, size_t bytes) {
+    lever_engine *engine = user;
+    lever_error error;
+    lv_budget budget;
+    (void)text;
+    (void)bytes;
+    lv_budget_get(engine, &budget);
+    if (token >= 0 && budget.limit_bytes == LV_LEDGER_UNLIMITED) {
+        const uint64_t half = engine->weights->layout->layer_bytes / 2;
+        CHECK_OK(lever_engine_set_budget(engine, budget.least_bytes + half, &error));
+    }
+    return true;
+}
+
+/* All was pinned when the engine opened, so that reading costs nothing; that changes between answers, and within one,
+ * and back again. */
+static void test_costs_follow_what_is_streamed(void **state) {
+    (void)state;
+    lever_engine_options options;
+    lever_session *session;
+    lever_error error;
+    pair_answer got = {0};
+    lever_engine *engine = open_pair(&options, &session);
+    const lv_costs *costs = &session->cycle.costs;
+    answer(session, LEVER_STRATEGY_LEVER, &got);
+    assert_true(costs->io_seconds <= 0 && engine->costs.pass_read_bytes == 0);
+    for (uint32_t round = 0; round < 2; round++) {
+        lever_generate_options generate;
+        int32_t prompt[PAIR_PROMPT];
+        pairs_sampling(&generate, 0, ANSWER);
+        generate.tree_nodes = 4;
+        if (round == 0) cut_once(engine, 0, NULL, 0);
+        pairs_prompt(engine, 0, prompt);
+        CHECK_OK(lever_session_prompt(session, prompt, PAIR_PROMPT, &error));
+        CHECK_OK(lever_session_generate(session, &generate, cut_once, engine, NULL, &error));
+        assert_int_equal(engine->costs.pass_read_bytes, lv_residency_streamed_bytes(engine));
+        assert_true(costs->io_seconds > 0 && engine->costs.pass_read_bytes > 0);
+        assert_true(engine->costs.costs.io_seconds > 0);
+
+        CHECK_OK(lever_engine_set_budget(engine, 0, &error));
+        answer(session, LEVER_STRATEGY_AR, &got); /* blocks are pinned as they pass */
+        assert_int_equal(lv_residency_streamed_bytes(engine), 0);
+        answer(session, LEVER_STRATEGY_LEVER, &got);
+        assert_true(costs->io_seconds <= 0 && engine->costs.costs.io_seconds <= 0);
+        assert_int_equal(engine->costs.pass_read_bytes, 0);
+    }
+    lever_session_close(&session);
+    lever_engine_close(&engine);
+}
+
 static void test_judging(void **state) {
     (void)state;
     lever_engine_options options;
@@ -809,6 +859,7 @@ int main(void) {
         cmocka_unit_test(test_leaves_in_the_middle),
         cmocka_unit_test(test_what_has_paid),
         cmocka_unit_test(test_leaves_after_a_cut),
+        cmocka_unit_test(test_costs_follow_what_is_streamed),
         cmocka_unit_test(test_judging),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

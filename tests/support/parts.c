@@ -21,6 +21,7 @@ void parts_open(parts *p, const char *path, bool with_head) {
     const lv_store_options store = {.gguf = p->gguf,
                                     .layout = p->weights->layout,
                                     .pinned = pinned,
+                                    .slots_count = 2,
                                     .lanes = 1,
                                     .verify = true,
                                     .clock = &lv_clock_real};

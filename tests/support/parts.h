@@ -12,7 +12,7 @@ typedef struct {
     lv_gguf *gguf;
     lv_model *model;
     lv_weights *weights;
-    lv_store *store; /* everything is pinned */
+    lv_store *store; /* everything is pinned; there is a ring all the same */
     lv_kv kv;        /* of PARTS_SLOTS slots */
 } parts;
 

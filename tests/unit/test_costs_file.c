@@ -2,6 +2,7 @@
 /* faults: memory */
 #include "engine/costs_file.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -53,7 +54,7 @@ static bool use(const lv_costs_share_options *options, bool learn) {
         const lv_feature feature = {.source = LV_SOURCE_DRAFT, .rank = 3, .depth = 1, .estimate = .2f, .margin = .1f};
         lv_cost_curve_learn(&costs.draft[LV_SPLIT_ALL], 1, .011);
         lv_calibration_learn(&calibration, &feature, true);
-        lv_costs_share_give(&share, &costs, &calibration);
+        lv_costs_share_give(&share, &costs, &calibration, options->pass_read_bytes);
     }
     lv_costs_share_close(&share);
     lv_ledger_free(ledger);
@@ -231,6 +232,127 @@ static void test_newest(void **state) {
     assert_false(lv_costs_file_newest(&options, &costs, &calibration, &pass_read_bytes));
 }
 
+/* --- What a pass streams changes --------------------------------------------------------------------------------- */
+
+enum { MIB = 1 << 20 };
+
+static lv_costs costs_of(lv_costs_share *share) {
+    lv_costs costs;
+    lv_calibration calibration;
+    lv_costs_share_take(share, &costs, &calibration);
+    return costs;
+}
+
+static void check_reading(lv_costs_share *share, double io, double ring) {
+    const lv_costs costs = costs_of(share);
+    if (fabs(costs.io_seconds - io) > 1e-8 || fabs(costs.ring_seconds - ring) > 1e-8)
+        fail_msg("io %g, ring %g instead of %g, %g", costs.io_seconds, costs.ring_seconds, io, ring);
+}
+
+static void follow(lv_costs_share *share, uint64_t mib) {
+    lv_costs_share_follow(
+        share, &(lv_costs_reading){.pass_read_bytes = mib * MIB, .ring_bytes = 64 * MIB, .bytes_per_second = 1e9});
+}
+
+static void give(lv_costs_share *share, uint64_t mib, double io) {
+    lv_costs costs;
+    lv_calibration calibration;
+    lv_costs_share_take(share, &costs, &calibration);
+    costs.io_seconds = io;
+    lv_costs_share_give(share, &costs, &calibration, mib * MIB);
+}
+
+/* Each class keeps its own costs, also when the engine goes from one to the other; what is not known yet is computed
+ * from what is. */
+static void test_following(void **state) {
+    (void)state;
+    char folder[512], path[1024];
+    lv_costs_share_options options = {
+        .folder = make_folder("follow", folder, sizeof(folder)),
+        .target_path = "/proc/self/exe",
+        .device = "test",
+        .pass_read_bytes = 640ull * MIB,
+        .threads = 2,
+    };
+    lv_ledger *ledger = open_ledger();
+    lv_costs_share share;
+    lever_error error;
+    lv_costs before = prior();
+    CHECK_OK(lv_costs_share_open(&share, &options, &before, ledger, &error));
+    lv_costs learned = costs_of(&share);
+    lv_calibration calibration;
+    lv_cost_curve_learn(&learned.draft[LV_SPLIT_ALL], 1, .011);
+    lv_calibration_init(&calibration);
+    lv_costs_share_give(&share, &learned, &calibration, options.pass_read_bytes);
+    follow(&share, 660); /* of the same class */
+    assert_int_equal(scratch_find(folder, path, sizeof(path)), 0);
+
+    follow(&share, 320);
+    assert_int_equal(scratch_find(folder, path, sizeof(path)), 1);
+    check_reading(&share, .15, .03); /* as fast as before */
+    const lv_costs now = costs_of(&share);
+    assert_memory_equal(&now.draft, &learned.draft, sizeof(now.draft));
+    give(&share, 640, 9); /* of who has not gone on yet */
+    check_reading(&share, .15, .03);
+    give(&share, 320, .2);
+    check_reading(&share, .2, .03);
+
+    follow(&share, 0);
+    check_reading(&share, 0, 0);
+    assert_int_equal(scratch_find(folder, path, sizeof(path)), 2);
+    follow(&share, 321);
+    check_reading(&share, .2, .03);
+    follow(&share, 10);
+    check_reading(&share, .2 * 10 / 321, .2 * 10 / 321); /* all of it fits the ring */
+    give(&share, 10, .5);
+    follow(&share, 0); /* in the same file */
+    check_reading(&share, 0, 0);
+    follow(&share, 5);
+    check_reading(&share, 5 * MIB / 1e9, 5 * MIB / 1e9); /* nothing else is known */
+    follow(&share, 641);
+    check_reading(&share, .3, .04);
+    lv_costs_share_close(&share);
+    assert_int_equal(scratch_find(folder, path, sizeof(path)), 3);
+    lv_ledger_free(ledger);
+}
+
+/* A class that begins with nothing has files of both: what streamed a little is no measure for nothing, and the other
+ * way round. Frozen costs stay what they are. */
+static void test_nothing_and_a_little(void **state) {
+    (void)state;
+    char folder[512], path[1024];
+    lv_costs_share_options options = {
+        .folder = make_folder("little", folder, sizeof(folder)), .target_path = "/proc/self/exe", .threads = 2};
+    lv_ledger *ledger = open_ledger();
+    lv_costs_share share;
+    lever_error error;
+    lv_costs before = prior();
+    options.pass_read_bytes = 5 * MIB;
+    CHECK_OK(lv_costs_share_open(&share, &options, &before, ledger, &error));
+    give(&share, 5, .5);
+    lv_costs_share_close(&share);
+    before.io_seconds = before.ring_seconds = 0;
+    options.pass_read_bytes = 0;
+    CHECK_OK(lv_costs_share_open(&share, &options, &before, ledger, &error));
+    check_reading(&share, 0, 0);
+    give(&share, 0, 0);
+    lv_costs_share_close(&share);
+    before = prior();
+    options.pass_read_bytes = 5 * MIB;
+    CHECK_OK(lv_costs_share_open(&share, &options, &before, ledger, &error));
+    check_reading(&share, .3, .04);
+    lv_costs_share_close(&share);
+
+    assert_int_equal(scratch_find(folder, path, sizeof(path)), 1);
+    options.frozen_path = path;
+    CHECK_OK(lv_costs_share_open(&share, &options, &before, ledger, &error));
+    const lv_costs frozen = costs_of(&share);
+    follow(&share, 2000);
+    check_reading(&share, frozen.io_seconds, frozen.ring_seconds);
+    lv_costs_share_close(&share);
+    lv_ledger_free(ledger);
+}
+
 /* Without memory nothing is known and nothing kept, and nothing is lost. */
 static void test_no_memory(void **state) {
     (void)state;
@@ -253,8 +375,14 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kept),   cmocka_unit_test(test_apart),  cmocka_unit_test(test_nowhere_to_keep),
-        cmocka_unit_test(test_damage), cmocka_unit_test(test_frozen), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_nowhere_to_keep),
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_following),
+        cmocka_unit_test(test_nothing_and_a_little),
         cmocka_unit_test(test_newest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
