@@ -63,6 +63,8 @@ def _over_chain(memory, wanted, paper, rows):
     lines = []
     for length in _lengths([row for row in rows if row["arm"].startswith("chain")]):
         chosen = [row for row in rows if factor(row, "length") == length]
+        if not any(row["arm"] == "lever" for row in chosen):
+            continue  # a sweep of chains alone
         tokens = {row["arm"]: chain_tokens(row) for row in chosen if row["arm"].startswith("chain")}
         best, tried = best_arm(chosen, "chain"), sorted(set(tokens.values()))
         if best is None:

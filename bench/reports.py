@@ -29,9 +29,12 @@ def speed(rows):
 
 
 def ablation(rows):
-    """What each part is worth: its absence over the whole, by memory."""
+    """What each part is worth: its absence over the whole, by memory; of plain decoding, over plain decoding."""
     names = ("budget", "strategy", "task")
-    return with_means(grouped(paired(rows, "lever"), names), names)
+    plain_rows = [row for row in rows if row["arm"].split("+")[0] == "ar"]
+    others = [row for row in rows if row["arm"].split("+")[0] != "ar"]
+    return [line for chosen, whole in ((others, "lever"), (plain_rows, "ar"))
+            for line in with_means(grouped(paired(chosen, whole), names), names)]
 
 
 def rates_by(*names):
@@ -158,8 +161,8 @@ REPORTS = [
            f"{RUN} --tokens 192 --repetitions 6 --prompts FILES --rows {{raw}}/beside.jsonl share/q4_0/0 share/q4_0/50"),
     Report("peers", "Others in the same memory", "headline-peers*.jsonl peers*.jsonl", headline.peers, "as headline"),
     Report("chains", "Length of the chain, 4 GB in 1.2G", "chain*.jsonl", headline.chains,
-           f"{LEVER} bench -m {WORK}/deep-q4_0.lvr -d {DRAFT} --budgets 1.2G --strategies lever,chain:8,chain:12,chain:16,chain:24 "
-           f"{THREE} --each 1 --lengths 96 --out {{raw}}/chain-deep.jsonl",
+           f"{LEVER} bench -m {WORK}/deep-q4_0.lvr -d {DRAFT} --budgets 1.2G --strategies chain:8,chain:12,chain:16 "
+           f"{THREE} --each 1 --lengths 48 --out {{raw}}/chain-deep.jsonl",
            Plot("bars", "strategy", "mean", ("target", "budget", "length"), "", TOKENS)),
     Report("speed", "Speed by task and strategy, equal memory (7/8 of the target)", "speed.jsonl", speed,
            f"{BENCH} --out {{raw}}/speed.jsonl --trace {{raw}}/trace.jsonl; gzip -n {{raw}}/trace.jsonl",
@@ -169,7 +172,9 @@ REPORTS = [
            f"lever+paper {THREE} --each 1 --out {{raw}}/ablation.jsonl; "
            f"{BENCH} --budgets 100% --strategies lever,lever+no-lookup --tasks code,editing,summary --each 1 --repetitions 2 "
            "--out {raw}/ablation-lookup.jsonl; "
-           f"{BENCH} --budgets 50%,100% --strategies lever,lever+no-prune {THREE} --each 2 --out {{raw}}/pruning.jsonl",
+           f"{BENCH} --budgets 50%,100% --strategies lever,lever+no-prune {THREE} --each 2 --out {{raw}}/pruning.jsonl; "
+           f"{BENCH} --budgets 900M --strategies lever,lever+lru,ar,ar+lru --tasks code,dialogue --each 1 --lengths 64 "
+           "--out {raw}/ablation-lru.jsonl",
            Plot("bars", "strategy", "median", "budget", "", "speed over the whole", level=1)),
     Report("budget", "Share of the target's layers in memory, over plain decoding with all in memory", "budget.jsonl", budget,
            f"{BENCH} --budgets 0%,25%,50%,75%,100% --strategies lever,chain:12,ar {THREE} --each 1 --lengths 64 --out {{raw}}/budget.jsonl",
@@ -187,8 +192,8 @@ REPORTS = [
            f"{BENCH} --budgets 0% --strategies lever,chain:12,ar --temps 0,0.4,0.8,1.2 --tasks code,dialogue --each 1 --lengths 64 "
            "--out {raw}/temperature.jsonl", Plot("lines", "temperature", "mean", "strategy", "temperature", TOKENS)),
     Report("disk", "Speed of the disk", "disk-*.jsonl", rates_by("GB/s", "strategy"),
-           f"for s in 200 1000 2500; do {BENCH} --budgets 900M --strategies lever,chain:12,ar --tasks code,dialogue --each 1 --lengths 64 "
-           "--disk-mbps $s --out {raw}/disk-$s.jsonl; done   (SD card 0.2, UFS 3.1 1 to 1.5, UFS 4.0 2.5)",
+           f"for s in 200 500 1000 2500; do {BENCH} --budgets 900M --strategies lever,chain:12,ar --tasks code,dialogue --each 1 --lengths 32 "
+           "--disk-mbps $s --out {raw}/disk-$s.jsonl; done   (SD card 0.2, eMMC 0.5, UFS 3.1 1, UFS 4.0 2.5)",
            Plot("lines", "GB/s", "mean", "strategy", "GB/s", TOKENS, log_x=True)),
     Report("first-token", "Seconds to the first token and to the whole answer", "speed.jsonl", first_token,
            "as speed", Plot("bars", ("task", "strategy"), "median", "what", "", "seconds")),

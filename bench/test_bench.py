@@ -236,6 +236,11 @@ class Reports(unittest.TestCase):
         made.append({**fell, "status": "failed", "reason": "killed", "values": {}})
         self.assertEqual([ratio for _, ratio in arithmetic.best_of_pair(made, "lever", headline.PEERS)], [2, 4])
 
+    def test_the_ablation_compares_plain_decoding_with_itself(self):
+        made = [answer(arm, "code", "p", rate) for arm, rate in (("lever", 8), ("lever+lru", 4), ("ar", 2), ("ar+lru", 1))]
+        lines = [line for line in reports.ablation(made) if line["task"] == "code"]
+        self.assertEqual([(line["strategy"], line["median"]) for line in lines], [("lever+lru", 0.5), ("ar+lru", 0.5)])
+
     def test_the_ablation_has_the_rows_of_the_predictor(self):
         (one,) = [one for one in reports.REPORTS if one.name == "ablation"]
         with tempfile.TemporaryDirectory() as folder:
@@ -543,6 +548,12 @@ class Headline(unittest.TestCase):
         lines = [line for line in headline.headline(made) if line["lever over"].startswith("chain")]
         self.assertEqual([(line["lever over"], line["tokens"], line["mean of three"]) for line in lines],
                          [("chain of 16, the best of 8, 16, 24", 96, 2), ("chain of 12", 192, 2)])
+
+    def test_a_sweep_of_chains_alone_is_no_line_of_the_headline(self):
+        made = [on_deep(answer("chain:8", task, task, 4), 48) for task in rows.TASKS]
+        made += [on_deep(answer(arm, task, f"{task} 96", rate), 96) for arm, rate in (("lever", 9), ("chain:12", 3)) for task in rows.TASKS]
+        lines = [line for line in headline.headline(made) if line["lever over"].startswith("chain")]
+        self.assertEqual([(line["lever over"], line["tokens"]) for line in lines], [("chain of 12", 96)])
 
     def test_chains(self):
         made = [on_deep(answer(arm, task, task, rate)) for arm, rate in (("lever", 6), ("chain:8", 2), ("chain:12", 3)) for task in rows.TASKS]
