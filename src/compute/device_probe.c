@@ -111,8 +111,10 @@ static double seconds_since(const probe *p, uint64_t begin_ns) {
 static lever_status in_time(const probe *p, const char *step, lever_error *error) {
     const double seconds = seconds_since(p, p->begin_ns);
     if (seconds <= LV_DEVICE_PROBE_SECONDS_MAX) return LEVER_OK;
-    return lv_fail(error, LEVER_E_IO, "trying it took %.1f s, %s at last, and %.0f s are the most", seconds, step,
-                   LV_DEVICE_PROBE_SECONDS_MAX);
+    return lv_fail(error, LEVER_E_IO,
+                   "trying it took %.1f s, %s at last, and %.0f s are the most; if its driver was compiling, the next "
+                   "try takes less",
+                   seconds, step, LV_DEVICE_PROBE_SECONDS_MAX);
 }
 
 static lever_status open_buffers(probe *p, lever_error *error) {
