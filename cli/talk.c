@@ -306,7 +306,7 @@ static void describe_cycles(const talk *opened, const lever_statistics *s, char 
 
 /* Why an answer is written without the draft, or its end is. */
 static const char *describe_draft(const lever_statistics *s) {
-    if (s->draft_dropped) return ", the draft left: the target is expected to be faster with its memory";
+    if (s->draft_dropped) return ", the draft left: its memory is better spent otherwise";
     return s->draft_away ? ", the draft is away for now: it left in an answer before" : "";
 }
 

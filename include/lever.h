@@ -174,7 +174,8 @@ typedef struct {
     lever_device_use device_use;
     /* As on a disk of this speed: reads of both models take their time, one behind the other. 0: the disk as it is. */
     uint64_t disk_bytes_per_second;
-    bool watch_memory; /* shrink the budget while the system is short of memory, and let it grow again */
+    bool watch_memory; /* shrink the budget while the system is short of memory: pinned weights go, then the draft; and
+                        * let it grow again */
     bool trace_spans;  /* record what happens when, for lever_generate_options.spans */
     lever_log_fn log;  /* may be NULL */
     void *log_user;
@@ -431,7 +432,8 @@ typedef struct {
         ahead_hit_rate; /* of the cycles that drafted ahead, those whose next token had been expanded, then or before */
     uint64_t cycles_scored; /* in which the predictor was asked */
     double prune_recall;    /* of the walk's steps to nodes of the pass, how many were to one that had stayed; 1: all */
-    bool draft_dropped; /* the draft left in the middle of the answer: the target alone, with its memory, is faster */
+    bool draft_dropped; /* the draft left in the middle of the answer: the target alone, with its memory, is faster, or
+                         * the system is short of memory */
     bool draft_away;    /* it was wanted, but is away since it left in an answer before */
     lever_strategy strategy; /* that was in force */
     uint64_t ram_budget;     /* UINT64_MAX: none */

@@ -79,6 +79,11 @@ static void pin(lever_engine *engine, uint64_t left) {
     lv_store_set_pinned(engine->store, engine->pinned);
 }
 
+/* What the draft's weights take, while they are here. */
+static uint64_t draft_bytes(const lever_engine *engine) {
+    return lv_ledger_used_by(engine->ledger, LV_MEM_DRAFT);
+}
+
 /* --- Changing ---------------------------------------------------------------------------------------------------- */
 
 /* Where something else was taken since the blocks were chosen, they make room for it: else the lower limit might never
@@ -92,7 +97,10 @@ static void try_pending_limit(lever_engine *engine) {
         pin(engine, left);
         status = lv_ledger_set_limit(engine->ledger, limit, NULL);
     }
-    if (status == LEVER_OK) engine->budget_pending = 0;
+    if (status == LEVER_OK) {
+        engine->budget_pending = 0;
+        atomic_store(&engine->draft_unwanted, false);
+    }
     atomic_store(&engine->budget_waits, engine->budget_pending != 0);
 }
 
@@ -148,6 +156,7 @@ void lv_budget_get(lever_engine *engine, lv_budget *budget) {
         .most_bytes = engine->budget_most,
         .used_bytes = lv_ledger_used(engine->ledger),
         .least_bytes = reserved_bytes(engine),
+        .draft_bytes = draft_bytes(engine),
     };
     budget->idle_bytes = budget->least_bytes > in_use ? budget->least_bytes - in_use : 0;
     pthread_mutex_unlock(&engine->budget_lock);
@@ -163,11 +172,13 @@ static lever_status refuse(uint64_t bytes, uint64_t fixed, lever_error *error) {
                    wanted, least);
 }
 
-/* `budget_lock` is held. */
-static lever_status change(lever_engine *engine, uint64_t limit, lever_error *error) {
-    const uint64_t in_use = in_use_bytes(engine);
-    if (limit < in_use) return refuse(limit, in_use, error);
+/* `budget_lock` is held. `draft_may_go`: the limit may be one that is kept only without it. */
+static lever_status change(lever_engine *engine, uint64_t limit, bool draft_may_go, lever_error *error) {
+    const uint64_t in_use = in_use_bytes(engine), draft = draft_may_go ? draft_bytes(engine) : 0;
+    const uint64_t fixed = in_use > draft ? in_use - draft : 0;
+    if (limit < fixed) return refuse(limit, fixed, error);
     lever_status status = LEVER_OK;
+    atomic_store(&engine->draft_unwanted, limit < in_use);
     engine->budget_pending = 0;
     if (limit >= lv_ledger_limit(engine->ledger)) {
         status = lv_ledger_set_limit(engine->ledger, limit, error);
@@ -186,7 +197,7 @@ static lever_status change(lever_engine *engine, uint64_t limit, lever_error *er
 bool lv_budget_follow(lever_engine *engine, uint64_t limit_bytes) {
     pthread_mutex_lock(&engine->budget_lock);
     const uint64_t most = engine->budget_most;
-    const lever_status status = change(engine, limit_bytes < most ? limit_bytes : most, NULL);
+    const lever_status status = change(engine, limit_bytes < most ? limit_bytes : most, true, NULL);
     pthread_mutex_unlock(&engine->budget_lock);
     return status == LEVER_OK;
 }
@@ -196,7 +207,7 @@ lever_status lever_engine_set_budget(lever_engine *engine, uint64_t ram_bytes, l
     if (!engine) return lv_fail(error, LEVER_E_ARGUMENT, "lever_engine_set_budget: the engine is NULL");
     const uint64_t limit = ram_bytes ? ram_bytes : LV_LEDGER_UNLIMITED;
     pthread_mutex_lock(&engine->budget_lock);
-    const lever_status status = change(engine, limit, error);
+    const lever_status status = change(engine, limit, false, error);
     if (status == LEVER_OK) engine->budget_most = limit;
     pthread_mutex_unlock(&engine->budget_lock);
     return status;

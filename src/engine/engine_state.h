@@ -81,6 +81,7 @@ struct lever_engine {
     uint64_t budget_most;     /* as the caller of the library set it last; the watch stays within */
     uint64_t budget_pending;  /* a lower limit that the ledger could not take yet; 0: none */
     atomic_bool budget_waits; /* budget_pending != 0, to be seen without the lock */
+    atomic_bool draft_unwanted; /* it waits for what the draft has: all blocks together were not enough */
 };
 
 /* Gathers the sizes of the plan: everything but the budget is read from the file. Used by plan and open. */
@@ -107,9 +108,11 @@ typedef struct {
     uint64_t used_bytes;
     uint64_t least_bytes; /* not for pinned blocks: what is in use, and what is set aside for sessions to come */
     uint64_t idle_bytes;  /* of this, not in use */
+    uint64_t draft_bytes; /* of this, what the draft gives up when it has to */
 } lv_budget;
 void lv_budget_get(lever_engine *engine, lv_budget *budget); /* any thread */
-/* Changes the limit, but not above what the caller of the library allows: for the watch. False: that much is in use. */
+/* Changes the limit, but not above what the caller of the library allows: for the watch. One that is kept only without
+ * the draft comes into force when the draft has left. False: that much is in use. */
 bool lv_budget_follow(lever_engine *engine, uint64_t limit_bytes);
 /* Called between blocks of a pass: takes a waiting lower limit into force as soon as the memory is back. */
 void lv_budget_on_block(void *engine);

@@ -223,6 +223,26 @@ static lv_residency_progress progress_of(const generation *g) {
     };
 }
 
+static void go_on_plainly(generation *g) {
+    lever_session *session = g->session;
+    g->drafts = g->tree_is_valid = false;
+    session->cycle.pruning.predictor = NULL; /* it looks at what the draft proposed */
+    session->cycle.drafting.prune_before = 0;
+    session->statistics.draft_dropped = true;
+}
+
+/* Whatever the draft is worth: memory is short, and the pinned blocks were not enough. */
+static bool make_way(generation *g) {
+    lever_session *session = g->session;
+    lever_engine *engine = session->engine;
+    if (!atomic_load(&engine->draft_unwanted)) return false;
+    lv_costs_share_give(&engine->costs, &session->cycle.costs, &session->cycle.calibration, session->costs_read_bytes);
+    lv_residency_yield(engine, session->speculation);
+    go_on_plainly(g);
+    lv_log_write(&engine->log, LEVER_LOG_INFO, "the draft model leaves for this answer: memory is short");
+    return true;
+}
+
 /* Goes on plainly where the target alone is expected to be faster with the draft's memory. The first cycle says little:
  * in it the draft catches up with the prompt, once. */
 static void consider_dropping(generation *g) {
@@ -246,10 +266,7 @@ static void consider_dropping(generation *g) {
     /* What was learned is kept as it is: plain passes that read less say nothing about the pair. */
     lv_costs_share_give(&engine->costs, &session->cycle.costs, &session->cycle.calibration, session->costs_read_bytes);
     if (!lv_residency_drop(engine, session->speculation)) return;
-    g->drafts = g->tree_is_valid = false;
-    session->cycle.pruning.predictor = NULL; /* it looks at what the draft proposed */
-    session->cycle.drafting.prune_before = 0;
-    session->statistics.draft_dropped = true;
+    go_on_plainly(g);
     lv_log_write(
         &engine->log, LEVER_LOG_INFO,
         "the draft model leaves for this answer: %.1f tokens/s with it, %.1f expected of the target alone with "
@@ -312,7 +329,7 @@ static lever_status run_cycle(generation *g, lever_error *error) {
     if (session->computed_count > session->tokens_count) session->computed_count = session->tokens_count;
     if (g->ended) lv_speculation_truncate(session->speculation, session->tokens_count);
     if (session->statistics.cycles % ENERGY_CYCLES == 0) add_energy(g);
-    if (g->drafts) consider_dropping(g);
+    if (g->drafts && !make_way(g)) consider_dropping(g);
     return LEVER_OK;
 }
 

@@ -154,8 +154,18 @@ static bool take(lever_engine *engine, lv_speculation *speculation, bool comes) 
     return status == LEVER_OK;
 }
 
+/* Nobody computes with it, and a lower budget waits for what it has. That says nothing of its worth: it comes back with
+ * the next answer for which there is room. */
+static void make_way(lever_engine *engine) {
+    const bool is_idle = engine->residency.users == 0 && !engine->residency.away && !engine->residency.coming;
+    if (!is_idle || !atomic_load(&engine->draft_unwanted)) return;
+    if (lv_forward_device_failed(engine->draft->forward)) engine->accelerator.draft_lost = true;
+    send_away(engine);
+    repin(engine);
+}
+
 bool lv_residency_enter(lever_engine *engine, lv_speculation *speculation, lv_residency_use use) {
-    if (!engine->draft) return false;
+    if (!engine->draft || atomic_load(&engine->draft_unwanted)) return false;
     pthread_mutex_lock(&engine->residency.lock);
     const bool comes = engine->residency.away && !engine->residency.coming && engine->residency.skip_left == 0;
     const bool here = !engine->residency.away || comes;
@@ -170,6 +180,23 @@ void lv_residency_leave(lever_engine *engine, bool paid) {
     pthread_mutex_lock(&engine->residency.lock);
     engine->residency.users--;
     if (paid) engine->residency.drops_in_row = 0;
+    make_way(engine);
+    pthread_mutex_unlock(&engine->residency.lock);
+}
+
+void lv_residency_yield(lever_engine *engine, lv_speculation *speculation) {
+    pthread_mutex_lock(&engine->residency.lock);
+    engine->residency.users--;
+    lv_speculation_rest(speculation);
+    engine->residency.resting_bytes += lv_speculation_resting_bytes(speculation);
+    repin(engine); /* which may be enough */
+    make_way(engine);
+    pthread_mutex_unlock(&engine->residency.lock);
+}
+
+void lv_residency_give_way(lever_engine *engine) {
+    pthread_mutex_lock(&engine->residency.lock);
+    make_way(engine);
     pthread_mutex_unlock(&engine->residency.lock);
 }
 

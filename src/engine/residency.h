@@ -5,7 +5,8 @@
  * draft's weights and the session's draft cache leave in the middle of the answer and blocks of the target are pinned
  * instead, as they pass by. The weights are read again for a later answer: the next but one after the first time, then
  * ever more seldom as long as it does not pay; the cache is computed anew from the text. Caches of other sessions stay.
- * Text does not depend on it.
+ * Text does not depend on it. Where the system is so short of memory that all pinned blocks are not enough (watch.h),
+ * the draft leaves as well, with the caches of those who write with it, until there is room for it again.
  * Where layers are not pinned (LEVER_CACHE_LRU), the draft may leave all the same; its memory then stays unused.
  *
  * Who computes with the draft has entered; it leaves only when nobody else is in. While it is read for one call, others
@@ -27,7 +28,8 @@ typedef enum {
 /* True: the draft is here, and what the session has of it, and stays until lv_residency_leave. Reads its weights when
  * it is their turn to come back, unless the session is cancelled. False: there is none at present. */
 bool lv_residency_enter(lever_engine *engine, lv_speculation *speculation, lv_residency_use use);
-/* `paid`: an answer was written with it to the end, and lv_residency_is_better_without had nothing against it. */
+/* Where nobody else is in and a lower budget waits for the weights (draft_unwanted), these leave too.
+ * `paid`: an answer was written with it to the end, and lv_residency_is_better_without had nothing against it. */
 void lv_residency_leave(lever_engine *engine, bool paid);
 
 /* What an answer was like so far, its first cycle left out. */
@@ -53,6 +55,13 @@ bool lv_residency_is_better_without(const lever_engine *engine, const lv_specula
 /* Gives the weights, and what the session has of the draft, up for the target's blocks. By who has entered; true: it is
  * done, and the caller has left. */
 bool lv_residency_drop(lever_engine *engine, lv_speculation *speculation);
+
+/* Memory is short, and the pinned blocks were not enough: the caller, who has entered, leaves, and gives up what its
+ * session has of the draft. The weights leave with the last one. */
+void lv_residency_yield(lever_engine *engine, lv_speculation *speculation);
+
+/* The same where nobody is in. */
+void lv_residency_give_way(lever_engine *engine);
 
 /* A session ends: the memory that it gave up is kept free for another one. NULL is accepted. */
 void lv_residency_forget(lever_engine *engine, lv_speculation *speculation);

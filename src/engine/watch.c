@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "engine/engine_state.h"
+#include "engine/residency.h"
 
 enum { LOOK_MS = 200, CALM_LOOKS = 10, RESERVE_SHARE = 20, STEP_SHARE = 16, GROWTH_SHARE = 4 };
 
@@ -84,10 +85,12 @@ static void look(lv_watch *w) {
     lv_budget_get(engine, &budget);
     w->state.used_bytes = budget.used_bytes;
     w->state.idle_bytes = budget.idle_bytes;
-    w->state.least_bytes = budget.least_bytes;
+    w->state.least_bytes = budget.least_bytes - smaller(budget.draft_bytes, budget.least_bytes);
     w->state.most_bytes = budget.most_bytes;
     const uint64_t next = lv_watch_next(&w->state, &reading, budget.limit_bytes);
-    if (next == budget.limit_bytes || !lv_budget_follow(engine, next)) return;
+    const bool follows = next != budget.limit_bytes && lv_budget_follow(engine, next);
+    if (atomic_load(&engine->draft_unwanted)) lv_residency_give_way(engine);
+    if (!follows) return;
     lv_log_write(&engine->log, LEVER_LOG_INFO, "memory: %llu MiB usable; the budget is %llu MiB now",
                  (unsigned long long)(reading.usable_bytes >> 20), (unsigned long long)(next >> 20));
 }

@@ -1,8 +1,9 @@
 /* watch.h - a budget that follows what the system has: less when memory becomes short, more when it is back.
  *
  * The policy is a pure function of what was read; a thread of its own looks a few times a second and changes the
- * engine's budget (lv_budget_follow), which gives up pinned blocks. Never more than the budget that the engine was
- * opened with or that the caller of the library set since, never less than what cannot be given up. */
+ * engine's budget (lv_budget_follow), which gives up pinned blocks, and the draft where these are not enough. Never
+ * more than the budget that the engine was opened with or that the caller of the library set since, never less than
+ * what cannot be given up. */
 #ifndef LV_ENGINE_WATCH_H
 #define LV_ENGINE_WATCH_H
 

@@ -383,6 +383,8 @@ static void answer_beside_a_busy_program(world *w) {
 static void check_that_costs_followed(const world *w) {
     print_message("%u rows: %.1f ms, then %.1f ms; known %d cycles later\n", (unsigned)w->layers_rows,
                   1e3 * w->layers_before, 1e3 * w->layers_after, (int)(w->layers_cycle - BUSY_FROM));
+    /* One thread is all of them: its costs are those by which trees are chosen. */
+    assert_int_equal(learned_split, LV_SPLIT_ALL);
     assert_true(w->layers_cycle > 0);
     assert_true(w->layers_cycle - BUSY_FROM <= KNOWN_WITHIN);
 }

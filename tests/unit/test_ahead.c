@@ -73,9 +73,23 @@ static void test_the_other_way_is_tried_again(void **state) {
     }
 }
 
+/* Because the machine has changed: once, at any level, and then as before. */
+static void test_a_way_that_is_due(void **state) {
+    (void)state;
+    for (uint32_t n = 0; n < 4; n++) {
+        const bool better = n % 2, due = n / 2;
+        lv_ahead_record record = {0};
+        assert_int_equal(lv_ahead_choose(&record, 1, better), better);
+        lv_ahead_set_due(&record, due);
+        assert_int_equal(lv_ahead_choose(&record, 3, better), due);
+        for (uint32_t i = 0; i < 5; i++) assert_int_equal(lv_ahead_choose(&record, 3, better), better);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_a_way_that_is_due),
         cmocka_unit_test(test_what_is_saved),
         cmocka_unit_test(test_what_is_kept_of_what_was_expected),
         cmocka_unit_test(test_the_other_way_is_tried_again),
