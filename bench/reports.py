@@ -206,7 +206,7 @@ REPORTS = [
            f"{PHONES} runs --phones oneplus12 magicv5 honor500pro oneplus12:app magicv5:app honor500pro:app --per-task 1 --tokens 192",
            Plot("bars", ("phone", "section"), "over plain", "strategy", "", "speed over plain decoding", level=1)),
     Report("phones-shares", "Simulated OnePlus 12: share of the target in memory", "phones-shares.csv", simulated.shares,
-           f"{PHONES} shares --phones oneplus12 oneplus12:app --per-task 1 --tokens 192",
+           f"{PHONES} shares --per-task 1 --tokens 192",
            Plot("lines", "share", "over resident", ("strategy", "section"), "percent of the layers in memory", RESIDENT, level=1,
                 spread=False)),
     Report("phones-ablation", "Simulated OnePlus 12: each part left out, over the whole", "phones-ablation.csv", simulated.ablation,
