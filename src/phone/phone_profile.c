@@ -145,8 +145,9 @@ static lever_status take_buckets(reader *r, char *value) {
     static const char what[] = "wants 1 to 16 numbers of rows that grow, such as 1,8,32";
     lv_buckets *to = &place(r)->npu_buckets;
     to->count = 0;
-    char *rest = NULL;
-    for (char *word = strtok_r(value, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
+    for (char *word = value, *next = NULL; word; word = next) {
+        next = strchr(word, ',');
+        if (next) *next++ = '\0';
         uint64_t number = 0;
         const uint64_t least = to->count > 0 ? (uint64_t)to->rows[to->count - 1] + 1 : 1;
         if (to->count == LV_BUCKETS_MAX || !lv_parse_u64(word, least, BUCKET_MOST, &number)) {
@@ -154,7 +155,6 @@ static lever_status take_buckets(reader *r, char *value) {
         }
         to->rows[to->count++] = (uint32_t)number;
     }
-    if (to->count == 0) return wrong(r, buckets_key, what);
     return mark_seen(r, buckets_key, SEEN_BUCKETS);
 }
 
@@ -263,7 +263,7 @@ static const char *find_built_in(const char *name, size_t length) {
     return NULL;
 }
 
-static lever_status fail_unknown(const char *wanted, lever_error *error) {
+static lever_status fail_unknown(const char *wanted, int reason, lever_error *error) {
     char names[256] = "";
     size_t used = 0;
     for (size_t i = 0; i < lv_phone_texts_count; i++) {
@@ -271,7 +271,7 @@ static lever_status fail_unknown(const char *wanted, lever_error *error) {
     }
     return lv_fail(error, LEVER_E_ARGUMENT,
                    "'%s' is neither a phone that is known (%s) nor a file that can be read (%s)", wanted, names,
-                   strerror(errno));
+                   strerror(reason));
 }
 
 static lever_status load_file(lv_phone_profile *profile, FILE *file, const char *path, const char *section,
@@ -309,7 +309,7 @@ lever_status lv_phone_profile_load(lv_phone_profile *profile, const char *wanted
     memcpy(name, wanted, length);
     name[length] = '\0';
     FILE *file = fopen(name, "re");
-    if (!file) return fail_unknown(wanted, error);
+    if (!file) return fail_unknown(wanted, errno, error);
     const lever_status status = load_file(profile, file, name, section, error);
     fclose(file);
     return status;
