@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "base/memory.h"
 #include "support/check.h"
@@ -36,6 +37,15 @@ static uint64_t reads_of(const parts *p) {
     return counters.reads_count;
 }
 
+/* Blocks are pinned by lanes of the store, whose reads count as well. */
+static void wait_for_pins(const parts *p) {
+    lv_store_counters counters;
+    do {
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+        lv_store_get_counters(p->store, &counters);
+    } while (counters.streamed_blocks > 0);
+}
+
 typedef struct {
     parts plain, asked; /* the file as it is, and the one that the cache reads */
     lv_row_cache *cache;
@@ -46,6 +56,7 @@ static void open_world(world *w, const char *plain, const char *asked, uint32_t 
     lever_error error;
     parts_open(&w->plain, plain, false);
     parts_open(&w->asked, asked, false);
+    wait_for_pins(&w->asked);
     CHECK_OK(lv_row_cache_open(&w->cache, w->asked.model->token_embd, w->asked.store, entries, NULL, &error));
     w->wanted = malloc((size_t)w->plain.model->token_embd->row_bytes);
     assert_non_null(w->wanted);
