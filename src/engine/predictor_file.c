@@ -1,6 +1,7 @@
 /* predictor_file.c - see predictor_file.h. */
 #include "engine/predictor_file.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -32,6 +33,7 @@ lever_status lv_predictor_file_path(const lv_predictor_place *place, char *path,
 
 static lever_status check_models(const lv_predictor *p, const lv_predictor_place *place, const char *path,
                                  lever_error *error) {
+    assert(p);
     const lv_hparams *h = &place->target->model->hparams;
     if (p->shape.target_hash == lv_weights_fingerprint(place->target) &&
         p->shape.draft_hash == lv_weights_fingerprint(place->draft) && p->shape.width == h->embedding &&
