@@ -43,9 +43,14 @@ static uint64_t in_use_bytes(const lever_engine *engine) {
     return bytes;
 }
 
+/* What the draft's weights take, while they are here. */
+static uint64_t draft_bytes(const lever_engine *engine) {
+    return lv_ledger_used_by(engine->ledger, LV_MEM_DRAFT);
+}
+
 /* What was promised and is not in use yet. Of what a draft takes, nearly all is booked as its own. */
 static uint64_t promised_bytes(const lever_engine *engine) {
-    const uint64_t taken = lv_ledger_used_by(engine->ledger, LV_MEM_DRAFT);
+    const uint64_t taken = draft_bytes(engine);
     return engine->promised_end > taken ? engine->promised_end - taken : 0;
 }
 
@@ -77,11 +82,6 @@ static void pin(lever_engine *engine, uint64_t left) {
     lv_plan_pins(layout, head_pinned, layers, engine->pinned);
     engine->pin_bytes = left;
     lv_store_set_pinned(engine->store, engine->pinned);
-}
-
-/* What the draft's weights take, while they are here. */
-static uint64_t draft_bytes(const lever_engine *engine) {
-    return lv_ledger_used_by(engine->ledger, LV_MEM_DRAFT);
 }
 
 /* --- Changing ---------------------------------------------------------------------------------------------------- */
@@ -118,7 +118,7 @@ static uint64_t wanted_limit(const lever_engine *engine) {
 }
 
 static void set_promised(lever_engine *engine, uint64_t bytes) {
-    engine->promised_end = bytes > 0 ? bytes + lv_ledger_used_by(engine->ledger, LV_MEM_DRAFT) : 0;
+    engine->promised_end = bytes > 0 ? bytes + draft_bytes(engine) : 0;
 }
 
 bool lv_budget_repin(lever_engine *engine, uint64_t more_bytes, uint64_t promised) {

@@ -236,7 +236,7 @@ static bool make_way(generation *g) {
     lever_session *session = g->session;
     lever_engine *engine = session->engine;
     if (!atomic_load(&engine->draft_unwanted)) return false;
-    lv_costs_share_give(&engine->costs, &session->cycle.costs, &session->cycle.calibration, session->costs_read_bytes);
+    lv_session_give_costs(session);
     lv_residency_yield(engine, session->speculation);
     go_on_plainly(g);
     lv_log_write(&engine->log, LEVER_LOG_INFO, "the draft model leaves for this answer: memory is short");
@@ -264,7 +264,7 @@ static void consider_dropping(generation *g) {
     g->pays = !worse && lv_residency_is_judged(engine, &progress);
     if (!worse) return;
     /* What was learned is kept as it is: plain passes that read less say nothing about the pair. */
-    lv_costs_share_give(&engine->costs, &session->cycle.costs, &session->cycle.calibration, session->costs_read_bytes);
+    lv_session_give_costs(session);
     if (!lv_residency_drop(engine, session->speculation)) return;
     go_on_plainly(g);
     lv_log_write(
@@ -530,10 +530,7 @@ static void clear_generation_statistics(lever_session *session) {
 
 static void end_drafting(generation *g, bool paid) {
     lever_session *session = g->session;
-    if (learns_of_pair(g)) {
-        lv_costs_share_give(&session->engine->costs, &session->cycle.costs, &session->cycle.calibration,
-                            session->costs_read_bytes);
-    }
+    if (learns_of_pair(g)) lv_session_give_costs(session);
     if (g->drafts) lv_residency_leave(session->engine, paid);
 }
 

@@ -41,12 +41,16 @@ void lv_session_take_costs(lever_session *session) {
     session->costs_read_bytes = reading.pass_read_bytes;
 }
 
+void lv_session_give_costs(lever_session *session) {
+    const lv_cycle *cycle = &session->cycle;
+    lv_costs_share_give(&session->engine->costs, &cycle->costs, &cycle->calibration, session->costs_read_bytes);
+}
+
 bool lv_session_follow_costs(lever_session *session, bool give) {
     lever_engine *engine = session->engine;
-    lv_cycle *cycle = &session->cycle;
-    if (session->simulation || cycle->costs.frozen) return false;
+    if (session->simulation || session->cycle.costs.frozen) return false;
     if (!lv_costs_class_differs(lv_residency_streamed_bytes(engine), session->costs_read_bytes)) return false;
-    if (give) lv_costs_share_give(&engine->costs, &cycle->costs, &cycle->calibration, session->costs_read_bytes);
+    if (give) lv_session_give_costs(session);
     lv_session_take_costs(session);
     return true;
 }

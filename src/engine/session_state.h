@@ -48,6 +48,8 @@ void lv_session_take_costs(lever_session *session);
 /* The same where a pass streams something else since the session took them up. False: nothing was done. With `give`
  * what it learned until then goes back first. */
 bool lv_session_follow_costs(lever_session *session, bool give);
+/* What it learned since it took them up goes back. */
+void lv_session_give_costs(lever_session *session);
 
 /* verification.c: the numbers of rows that a pass computes, of the device or the simulated phone; none: any. */
 lv_buckets lv_session_buckets(const lever_session *session);
