@@ -32,15 +32,8 @@ static uint64_t hash_model(uint64_t hash, const char *path) {
     return hash_bytes(hash_bytes(hash, name, strlen(name)), &bytes, sizeof(bytes));
 }
 
-/* All that a file's name is made of but the class. */
-typedef struct {
-    const char *folder, *device;
-    uint64_t models_hash, disk_bytes_per_second;
-    uint32_t threads;
-} place;
-
-static place place_of(const lv_costs_share_options *o) {
-    return (place){
+static lv_costs_place place_of(const lv_costs_share_options *o) {
+    return (lv_costs_place){
         .folder = o->folder,
         .device = o->device,
         .models_hash = hash_model(hash_model(0xcbf29ce484222325u, o->target_path), o->draft_path),
@@ -50,7 +43,7 @@ static place place_of(const lv_costs_share_options *o) {
 }
 
 /* Where costs of passes that stream so much are kept. */
-static bool path_of(const place *at, uint64_t pass_read_bytes, char *out) {
+static bool path_of(const lv_costs_place *at, uint64_t pass_read_bytes, char *out) {
     if (!at->folder || !at->folder[0]) return false;
     const uint64_t class = pass_read_bytes >> CLASS_SHIFT;
     uint64_t hash = hash_bytes(at->models_hash, &class, sizeof(class));
@@ -66,12 +59,7 @@ static void set_path(lv_costs_share *share) {
     char path[PATH_BYTES];
     lv_free(share->path);
     share->path = NULL;
-    const place at = {.folder = share->folder,
-                      .device = share->device,
-                      .models_hash = share->models_hash,
-                      .disk_bytes_per_second = share->disk_bytes_per_second,
-                      .threads = share->threads};
-    if (path_of(&at, share->pass_read_bytes, path)) {
+    if (path_of(&share->place, share->pass_read_bytes, path)) {
         share->path = lv_strdup(share->ledger, LV_MEM_SESSION, path);
     }
 }
@@ -126,15 +114,13 @@ lever_status lv_costs_share_open(lv_costs_share *share, const lv_costs_share_opt
         return LEVER_OK;
     }
     if (!options->folder) return LEVER_OK;
-    const place at = place_of(options);
-    share->models_hash = at.models_hash;
-    share->disk_bytes_per_second = at.disk_bytes_per_second;
-    share->threads = at.threads;
+    share->place = place_of(options);
+    share->place.folder = share->place.device = NULL; /* until they are its own */
     if (options->device) {
-        share->device = lv_strdup(ledger, LV_MEM_SESSION, options->device);
-        if (!share->device) return LEVER_OK; /* without its name they would be the CPU's */
+        share->place.device = lv_strdup(ledger, LV_MEM_SESSION, options->device);
+        if (!share->place.device) return LEVER_OK; /* without its name they would be the CPU's */
     }
-    share->folder = lv_strdup(ledger, LV_MEM_SESSION, options->folder);
+    share->place.folder = lv_strdup(ledger, LV_MEM_SESSION, options->folder);
     set_path(share);
     if (!share->path) return LEVER_OK;
     LV_TRY(load(share, share->path, false, error));
@@ -161,8 +147,8 @@ void lv_costs_share_close(lv_costs_share *share) {
     if (!share->ledger) return;
     if (share->learned && share->path) save(share);
     lv_free(share->path);
-    lv_free(share->folder);
-    lv_free(share->device);
+    lv_free((void *)(uintptr_t)share->place.folder);
+    lv_free((void *)(uintptr_t)share->place.device);
     pthread_mutex_destroy(&share->lock);
     memset(share, 0, sizeof(*share));
 }
@@ -235,7 +221,7 @@ static bool is_later(struct timespec a, struct timespec b) {
 
 bool lv_costs_file_newest(const lv_costs_share_options *options, lv_costs *costs, lv_calibration *calibration,
                           uint64_t *pass_read_bytes) {
-    const place at = place_of(options);
+    const lv_costs_place at = place_of(options);
     char path[PATH_BYTES], newest[PATH_BYTES] = "";
     struct timespec newest_time = {0};
     for (uint64_t class = 0; class <= options->pass_read_bytes >> CLASS_SHIFT; class ++) {

@@ -15,15 +15,20 @@
 #include "spec/calibration.h"
 #include "spec/cost.h"
 
+/* All that the name of a file is made of but what its passes stream. */
+typedef struct {
+    const char *folder, *device; /* NULL: none; of a share its own */
+    uint64_t models_hash, disk_bytes_per_second;
+    uint32_t threads;
+} lv_costs_place;
+
 typedef struct {
     pthread_mutex_t lock;
     lv_costs costs;
     lv_calibration calibration;
-    bool learned;          /* something came back since loading */
-    char *path;            /* where to save; NULL: nowhere */
-    char *folder, *device; /* of which the path is made; NULL: none */
-    uint64_t models_hash, disk_bytes_per_second;
-    uint32_t threads;
+    bool learned; /* something came back since loading */
+    char *path;   /* where to save; NULL: nowhere */
+    lv_costs_place place;
     uint64_t pass_read_bytes; /* what passes stream whose costs these are */
     lv_ledger *ledger;
 } lv_costs_share;
