@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "base/os_wait.h"
+#include "base/thread.h"
 
 struct lv_pacer {
     uint64_t bytes_per_second;
@@ -21,14 +22,8 @@ struct lv_pacer {
 };
 
 static int open_locks(lv_pacer *pacer) {
-    pthread_condattr_t attributes;
-    int failure = pthread_condattr_init(&attributes);
-    if (failure != 0) return failure;
-    failure = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    if (failure == 0) failure = pthread_mutex_init(&pacer->lock, NULL);
-    if (failure == 0) failure = pthread_cond_init(&pacer->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
-    return failure;
+    const int failure = pthread_mutex_init(&pacer->lock, NULL);
+    return failure != 0 ? failure : lv_condition_open(&pacer->changed);
 }
 
 lever_status lv_pacer_open(lv_pacer **out, uint64_t bytes_per_second, const lv_clock *clock, lv_ledger *ledger,

@@ -9,9 +9,20 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/text.h"
+
+int lv_condition_open(pthread_cond_t *condition) {
+    pthread_condattr_t attributes;
+    int failure = pthread_condattr_init(&attributes);
+    if (failure != 0) return failure;
+    failure = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    if (failure == 0) failure = pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return failure;
+}
 
 lever_status lv_thread_start(lv_thread *thread, lv_ledger *ledger, void *(*run)(void *), void *user, const char *name,
                              lever_error *error) {

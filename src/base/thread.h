@@ -1,4 +1,4 @@
-/* thread.h - threads with a stack of known size, and what the machine offers.
+/* thread.h - threads with a stack of known size, conditions with a steady clock, and what the machine offers.
  *
  * A stack is booked in the ledger (LV_MEM_STACKS). Any thread may start others; who starts one joins it. */
 #ifndef LV_BASE_THREAD_H
@@ -20,6 +20,9 @@ typedef struct lv_thread {
 lever_status lv_thread_start(lv_thread *thread, lv_ledger *ledger, void *(*run)(void *), void *user, const char *name,
                              lever_error *error);
 void lv_thread_join(lv_thread *thread); /* a thread that was never started is accepted */
+
+/* A condition whose timed waits follow CLOCK_MONOTONIC. Returns 0, or what pthread_cond_init says. */
+int lv_condition_open(pthread_cond_t *condition);
 
 /* Processors that this process may use, of the fast kind where the machine has several kinds: cores whose capacity (or
  * maximum frequency) is at least three quarters of the highest. `sysfs_root` is "/sys" except in tests. At least 1. */

@@ -35,17 +35,11 @@ static lever_status check_options(const lv_store_options *options, lever_error *
 }
 
 static lever_status open_locks(lv_store *store, lever_error *error) {
-    pthread_condattr_t attributes;
-    int failure = pthread_condattr_init(&attributes);
-    if (failure != 0) goto fail;
-    failure = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    if (failure == 0) failure = pthread_mutex_init(&store->lock, NULL);
+    int failure = pthread_mutex_init(&store->lock, NULL);
     if (failure == 0) failure = pthread_mutex_init(&store->rows_lock, NULL);
     if (failure == 0) failure = pthread_cond_init(&store->work, NULL);
-    if (failure == 0) failure = pthread_cond_init(&store->ended, &attributes);
-    pthread_condattr_destroy(&attributes);
+    if (failure == 0) failure = lv_condition_open(&store->ended);
     if (failure == 0) return LEVER_OK;
-fail:
     return lv_fail(error, LEVER_E_MEMORY, "the locks of the ring: %s", strerror(failure));
 }
 
