@@ -45,6 +45,7 @@ ABLATION = {
     "no NPU": ["--phone-npu", "none"],
 }
 ABLATION_SHARES = (0, 100)
+ALL_ARMS = {**ARMS, **ABLATION}
 PLAIN_TOKENS = 8
 SHARES = (0, 25, 50, 75, 90, 100)
 FIELDS = ("phone", "section", "target", "draft", "pinned_percent", "arm", "task", "prompt", "tokens", "cycles",
@@ -71,7 +72,7 @@ def read_prompts(paths):
 def measure(options, phone, percent, arm, task, index, prompt):
     tokens = PLAIN_TOKENS if arm == "ar" else options.tokens
     command = [options.lever, "run", "-m", options.model, "-d", options.draft, "--phone", phone, "--as", options.shapes,
-               "--target-ram", str(percent), "--temp", "0", "-n", str(tokens), "--json", "--quiet", *{**ABLATION, **ARMS}[arm], prompt]
+               "--target-ram", str(percent), "--temp", "0", "-n", str(tokens), "--json", "--quiet", *ALL_ARMS[arm], prompt]
     threads = {} if options.jobs == 1 else {"LEVER_THREADS": "1"}
     done = subprocess.run(command, check=True, capture_output=True, env={**os.environ, **threads})
     answer = json.loads(done.stdout)
@@ -132,7 +133,7 @@ def print_table(rows):
     for group in groups:
         for task in tasks:
             plain = mean.get((*group, task, "ar"))
-            for arm in {**ARMS, **ABLATION}:
+            for arm in ALL_ARMS:
                 found = mean.get((*group, task, arm))
                 if not found or not plain:
                     continue
