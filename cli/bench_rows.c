@@ -8,6 +8,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "json_reader.h"
 
 enum { ID_BYTES = 128 };
@@ -42,13 +43,8 @@ static void take_member(void *user, const json_member *member) {
     }
 }
 
-/* What stands behind the whole lines is cut off: only where it may be what a killed run left. */
-static bool is_half_row(const char *text, size_t bytes) {
-    const size_t begin_bytes = sizeof row_begin - 1;
-    return memcmp(text, row_begin, bytes < begin_bytes ? bytes : begin_bytes) == 0;
-}
-
-/* Reads the whole lines; *whole is where the last of them ends. */
+/* Reads the whole lines; *whole is where the last of them ends. What stands behind them is cut off later: only where it
+ * may be what a killed run left. */
 static bool read_rows(FILE *file, const char *path, bench_row_fn on_row, void *user, off_t *whole, char *message,
                       size_t message_bytes) {
     char *line = NULL;
@@ -76,7 +72,7 @@ static bool read_rows(FILE *file, const char *path, bench_row_fn on_row, void *u
     if (right && ferror(file) != 0) {
         snprintf(message, message_bytes, "reading %s failed: %s", path, strerror(errno));
         right = false;
-    } else if (right && length > 0 && !is_half_row(line, (size_t)length)) {
+    } else if (right && length > 0 && !lv_text_may_begin(line, (size_t)length, row_begin)) {
         snprintf(message, message_bytes,
                  "%s:%zu: not a row of lever bench; name a file of rows, or begin one with --out", path, number + 1);
         right = false;

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 #define LINE_BEGIN "{\"row\": \""
 
 /* The id of the row that a line belongs to; false: it is no line of such a trace. */
@@ -19,10 +21,10 @@ static bool read_id(const char *line, char id[SHA256_TEXT_BYTES]) {
     return true;
 }
 
-/* What stands behind the whole lines is cut off: only where it may be what a killed run left. */
-static bool is_half_line(const char *text, size_t bytes) {
-    const size_t begin_bytes = strlen(LINE_BEGIN);
-    return memcmp(text, LINE_BEGIN, bytes < begin_bytes ? bytes : begin_bytes) == 0;
+/* Returns false. */
+static bool refuse_line(const char *path, size_t number, char *message, size_t message_bytes) {
+    snprintf(message, message_bytes, "%s:%zu: not a line of a trace of lever bench; name another file", path, number);
+    return false;
 }
 
 static bool read_whole(bench_trace *trace, const char *path, char *message, size_t message_bytes) {
@@ -32,10 +34,8 @@ static bool read_whole(bench_trace *trace, const char *path, char *message, size
     bool right = true;
     while (right && (length = getline(&line, &capacity, trace->file)) > 0 && line[length - 1] == '\n') {
         number++;
-        right = read_id(line, id);
-        if (!right) {
-            snprintf(message, message_bytes, "%s:%zu: not a line of a trace of lever bench; name another file", path,
-                     number);
+        if (!read_id(line, id)) {
+            right = refuse_line(path, number, message, message_bytes);
         } else if (strcmp(id, trace->last_id) != 0) {
             memcpy(trace->last_id, id, sizeof id);
             trace->last_begin = trace->whole;
@@ -45,10 +45,8 @@ static bool read_whole(bench_trace *trace, const char *path, char *message, size
     if (right && ferror(trace->file) != 0) {
         snprintf(message, message_bytes, "reading the trace %s failed: %s", path, strerror(errno));
         right = false;
-    } else if (right && length > 0 && !is_half_line(line, (size_t)length)) {
-        snprintf(message, message_bytes, "%s:%zu: not a line of a trace of lever bench; name another file", path,
-                 number + 1);
-        right = false;
+    } else if (right && length > 0 && !lv_text_may_begin(line, (size_t)length, LINE_BEGIN)) {
+        right = refuse_line(path, number + 1, message, message_bytes); /* what a killed run left is cut off later */
     }
     free(line);
     return right;

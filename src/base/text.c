@@ -190,3 +190,8 @@ const char *lv_text_section(const char *text, const char *heading) {
 bool lv_text_is_section_end(const char *text) {
     return *text == '\0' || strncmp(text, "lever ", 6) == 0;
 }
+
+bool lv_text_may_begin(const char *text, size_t bytes, const char *begin) {
+    const size_t begin_bytes = strlen(begin);
+    return memcmp(text, begin, bytes < begin_bytes ? bytes : begin_bytes) == 0;
+}

@@ -40,4 +40,7 @@ const char *lv_text_section(const char *text, const char *heading);
 /* At the end of a section: nothing, or another one. */
 bool lv_text_is_section_end(const char *text);
 
+/* Whether the text may have been cut off a line that begins with `begin`: as far as it goes, it begins so too. */
+bool lv_text_may_begin(const char *text, size_t bytes, const char *begin);
+
 #endif

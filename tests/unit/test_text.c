@@ -213,12 +213,29 @@ static void test_sections(void **state) {
     assert_false(lv_text_is_section_end("lever") || lv_text_is_section_end("\n") || lv_text_is_section_end("x"));
 }
 
+static void test_what_may_have_been_cut_off(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        bool may;
+    } cases[] = {{"", true},   {"{", true},           {"{\"row", true}, {"{\"row\": 1", true},
+                 {"[", false}, {"{\"raw\": 1", false}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(lv_text_may_begin(cases[i].text, strlen(cases[i].text), "{\"row\": "), cases[i].may);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parse_size),     cmocka_unit_test(test_format_size),
-        cmocka_unit_test(test_parse_integers), cmocka_unit_test(test_parse_double),
-        cmocka_unit_test(test_utf8),           cmocka_unit_test(test_utf8_repair_with_little_room),
-        cmocka_unit_test(test_append),         cmocka_unit_test(test_sections),
+        cmocka_unit_test(test_parse_size),
+        cmocka_unit_test(test_format_size),
+        cmocka_unit_test(test_parse_integers),
+        cmocka_unit_test(test_parse_double),
+        cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_utf8_repair_with_little_room),
+        cmocka_unit_test(test_append),
+        cmocka_unit_test(test_sections),
+        cmocka_unit_test(test_what_may_have_been_cut_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
