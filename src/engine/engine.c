@@ -685,29 +685,26 @@ void lever_engine_get_info(const lever_engine *engine, lever_engine_info *info) 
 
 /* --- Text and tokens --------------------------------------------------------------------------------------------- */
 
+/* `lacks`: what the tokens are to be made of, where it is NULL; `no_room`: `tokens` is, and was to be filled. */
+static lever_status check_tokens_call(const char *function, const lever_engine *engine, const char *lacks, bool no_room,
+                                      const size_t *count, lever_error *error) {
+    const char *null = !engine ? "the engine" : !count ? "count" : lacks ? lacks : no_room ? "tokens" : NULL;
+    return null ? lv_fail(error, LEVER_E_ARGUMENT, "%s: %s is NULL", function, null) : LEVER_OK;
+}
+
 lever_status lever_tokenize(const lever_engine *engine, const char *text, size_t text_bytes, bool begin, bool control,
                             int32_t *tokens, size_t capacity, size_t *count, lever_error *error) {
     lv_error_clear(error);
-    if (!engine || !count || (!text && text_bytes > 0) || (!tokens && capacity > 0)) {
-        return lv_fail(error, LEVER_E_ARGUMENT, "lever_tokenize: %s is NULL",
-                       !engine                   ? "the engine"
-                       : !count                  ? "count"
-                       : !text && text_bytes > 0 ? "the text"
-                                                 : "tokens");
-    }
+    LV_TRY(check_tokens_call("lever_tokenize", engine, !text && text_bytes > 0 ? "the text" : NULL,
+                             !tokens && capacity > 0, count, error));
     return lv_vocab_tokenize(engine->vocab, text, text_bytes, begin, control, tokens, capacity, count, error);
 }
 
 lever_status lever_chat_tokenize(const lever_engine *engine, const lever_message *messages, size_t messages_count,
                                  bool answer, int32_t *tokens, size_t capacity, size_t *count, lever_error *error) {
     lv_error_clear(error);
-    if (!engine || !count || (!messages && messages_count > 0) || (!tokens && capacity > 0)) {
-        return lv_fail(error, LEVER_E_ARGUMENT, "lever_chat_tokenize: %s is NULL",
-                       !engine                           ? "the engine"
-                       : !count                          ? "count"
-                       : !messages && messages_count > 0 ? "messages"
-                                                         : "tokens");
-    }
+    LV_TRY(check_tokens_call("lever_chat_tokenize", engine, !messages && messages_count > 0 ? "messages" : NULL,
+                             !tokens && capacity > 0, count, error));
     return lv_chat_tokenize(engine->vocab, messages, messages_count, answer, tokens, capacity, count, error);
 }
 
